@@ -64,14 +64,15 @@ Result LoopAttribute(Runtime& runtime, const LoopPtr& loop, std::string_view nam
     return index + 1 >= length ? MakeUndefined("there is no next item") : loop->items[index + 1];
   }
   if (name == "cycle") {
-    return runtime.MakeCallable("loop.cycle", [loop](Runtime&, const Arguments& arguments) {
-      return Cycle(loop, arguments);
-    });
+    return runtime.MakeCallable(
+        "loop.cycle",
+        [loop](Runtime&, const Arguments& arguments) { return Cycle(loop, arguments); }, loop);
   }
   if (name == "changed") {
-    return runtime.MakeCallable("loop.changed", [loop](Runtime& own, const Arguments& arguments) {
-      return Changed(own, loop, arguments);
-    });
+    return runtime.MakeCallable(
+        "loop.changed",
+        [loop](Runtime& own, const Arguments& arguments) { return Changed(own, loop, arguments); },
+        loop);
   }
   return NoAttribute(loop, name);
 }
@@ -80,12 +81,10 @@ Result LoopAttribute(Runtime& runtime, const LoopPtr& loop, std::string_view nam
 absl::StatusOr<std::optional<Value>> OwnAttribute(Runtime& runtime, const Value& object,
                                                   std::string_view name) {
   if (const Method method = FindMethod(object, name)) {
-    SKEIN_ASSIGN_OR_RETURN(
-        Value bound,
-        runtime.MakeCallable(std::string(name),
-                             [object, method](Runtime& own, const Arguments& arguments) {
-                               return method(own, object, arguments);
-                             }));
+    const auto call = [object, method](Runtime& own, const Arguments& arguments) {
+      return method(own, object, arguments);
+    };
+    SKEIN_ASSIGN_OR_RETURN(Value bound, runtime.MakeCallable(std::string(name), call, object));
     return std::optional<Value>(std::move(bound));
   }
   if (ChangesObject(object, name)) {
@@ -174,6 +173,7 @@ Result GetAttribute(Runtime& runtime, const Value& object, std::string_view name
 
 Result GetItem(Runtime& runtime, const Value& object, const Value& key) {
   if (IsUndefined(object)) return Invalid(*std::get<Undefined>(object).why);
+  if (IsString(key)) SKEIN_RETURN_IF_ERROR(runtime.Work(TextOf(key).size()));
   if (const auto* dict = std::get_if<DictPtr>(&object)) {
     if (IsHashable(key)) {
       if (const Value* found = (*dict)->Find(key)) return *found;

@@ -7,6 +7,7 @@
 
 #include "base/status_macros.h"
 #include "model/template/errors.h"
+#include "model/template/text_edits.h"
 
 namespace skein::model {
 namespace {
@@ -107,10 +108,11 @@ absl::StatusOr<bool> IsIn(Runtime& runtime, const Value& item, const Value& cont
       return Invalid("a ", TypeName(item), " cannot be in a string");
     }
     SKEIN_RETURN_IF_ERROR(runtime.Work(TextOf(container).size()));
-    return TextOf(container).bytes().find(TextOf(item).bytes()) != std::string::npos;
+    return FindBytes(TextOf(container).bytes(), TextOf(item).bytes()) != std::string::npos;
   }
   if (const auto* dict = std::get_if<DictPtr>(&container)) {
     if (!IsHashable(item)) return Invalid("a ", TypeName(item), " cannot be a key");
+    if (IsString(item)) SKEIN_RETURN_IF_ERROR(runtime.Work(TextOf(item).size()));
     return (*dict)->Find(item) != nullptr;
   }
   SKEIN_ASSIGN_OR_RETURN(const std::vector<Value> items, Iterate(runtime, container));

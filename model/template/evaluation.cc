@@ -32,7 +32,10 @@ Interpreter::Evaluated Interpreter::EvaluateNode(const Literal& literal, const S
 }
 
 Interpreter::Evaluated Interpreter::EvaluateNode(const Variable& variable, const ScopePtr& scope) {
-  if (const Value* found = scope->Find(variable.name)) return *found;
+  size_t looked_at = 0;
+  const Value* const found = scope->Find(variable.name, looked_at);
+  SKEIN_RETURN_IF_ERROR(runtime_.Work(looked_at));
+  if (found != nullptr) return *found;
   return MakeBuiltin(runtime_, ast_.names[variable.name]);
 }
 
@@ -68,9 +71,14 @@ Interpreter::Evaluated Interpreter::EvaluateNode(const Binary& binary, const Sco
 
 Interpreter::Evaluated Interpreter::EvaluateNode(const Concatenation& concatenation,
                                                  const ScopePtr& scope) {
-  Text all;
+  // All first: what their evaluation holds counts, a text that grows here does not.
+  std::vector<Value> values;
   for (const ExpressionPtr& expression : concatenation.parts) {
-    SKEIN_ASSIGN_OR_RETURN(const Value value, Evaluate(*expression, scope));
+    SKEIN_ASSIGN_OR_RETURN(Value value, Evaluate(*expression, scope));
+    values.push_back(std::move(value));
+  }
+  Text all;
+  for (const Value& value : values) {
     SKEIN_ASSIGN_OR_RETURN(const Text part, Printed(runtime_, value));
     SKEIN_RETURN_IF_ERROR(runtime_.Reserve(all.footprint() + part.footprint()));
     all.Append(part);
@@ -153,6 +161,9 @@ absl::StatusOr<Arguments> Interpreter::EvaluateArguments(const CallArguments& ar
   if (arguments.more_positional != nullptr) {
     SKEIN_ASSIGN_OR_RETURN(const Value more, Evaluate(*arguments.more_positional, scope));
     SKEIN_ASSIGN_OR_RETURN(const std::vector<Value> items, Iterate(runtime_, more));
+    const size_t bytes = 2 * items.size() * sizeof(Value);  // a macro has a copy
+    SKEIN_RETURN_IF_ERROR(runtime_.Reserve(bytes));
+    out.charge = runtime_.Use(bytes);
     out.positional.insert(out.positional.end(), items.begin(), items.end());
   }
   for (const auto& [name, expression] : arguments.named) {

@@ -20,6 +20,7 @@ namespace {
 
 absl::StatusOr<Text> PrintEscaped(Runtime& runtime, const Value& value, bool markup) {
   SKEIN_ASSIGN_OR_RETURN(Text text, Printed(runtime, value));
+  SKEIN_RETURN_IF_ERROR(runtime.Work(text.size()));
   return markup && !IsMarkup(value) ? EscapeHtml(text) : text;
 }
 

@@ -19,8 +19,9 @@ void Scope::Set(NameId name, Value value) {
   variables.emplace_back(name, std::move(value));
 }
 
-const Value* Scope::Find(NameId name) const {
+const Value* Scope::Find(NameId name, size_t& looked_at) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->parent.get()) {
+    looked_at += scope->variables.size();
     for (const auto& variable : scope->variables) {
       if (variable.first == name) return &variable.second;
     }
@@ -54,8 +55,8 @@ Interpreter::Interpreter(const Ast& ast, Runtime& runtime) : ast_(ast), runtime_
 }
 
 Interpreter::~Interpreter() {
-  for (const ScopePtr& scope : captured_) {
-    const auto variables = std::exchange(scope->variables, {});
+  for (const auto& captured : captured_) {
+    const auto variables = std::exchange(captured.first->variables, {});
   }
 }
 
@@ -171,7 +172,9 @@ absl::StatusOr<bool> Interpreter::RunPasses(const For& loop, const ScopePtr& sco
 }
 
 absl::Status Interpreter::AssignAttribute(const Target& target, const Value& value, Scope& scope) {
-  const Value* const found = scope.Find(target.name);
+  size_t looked_at = 0;
+  const Value* const found = scope.Find(target.name, looked_at);
+  SKEIN_RETURN_IF_ERROR(runtime_.Work(looked_at));
   const auto* space = found == nullptr ? nullptr : std::get_if<NamespacePtr>(found);
   if (space == nullptr) {
     return Locate(Invalid("'", ast_.names[target.name], "' is no namespace"), target.at);
@@ -187,6 +190,7 @@ absl::Status Interpreter::AssignAttribute(const Target& target, const Value& val
 absl::Status Interpreter::Assign(const Target& target, const Value& value, Scope& scope) {
   if (!target.attribute.empty()) return AssignAttribute(target, value, scope);
   if (!target.is_tuple) {
+    SKEIN_RETURN_IF_ERROR(runtime_.Work(scope.variables.size()));
     scope.Set(target.name, value);
     return absl::OkStatus();
   }

@@ -22,7 +22,8 @@ struct Scope {
   std::vector<std::pair<NameId, Value>> variables;
 
   void Set(NameId name, Value value);
-  const Value* Find(NameId name) const;  // null: neither here nor around
+  // null: neither here nor around. Adds how many variables it looked at.
+  const Value* Find(NameId name, size_t& looked_at) const;
 };
 using ScopePtr = std::shared_ptr<Scope>;
 
@@ -121,8 +122,8 @@ class Interpreter {
   NameId caller_name_ = -1;
   NameId named_name_ = -1;       // kwargs
   NameId positional_name_ = -1;  // varargs
-  // Scopes that a macro refers to: they may refer to it as well.
-  std::vector<ScopePtr> captured_;
+  // Scopes that macros refer to: they may refer to those as well.
+  std::vector<std::pair<ScopePtr, Charge>> captured_;
   // What filters of a block are applied to.
   std::optional<Value> block_text_;
 };

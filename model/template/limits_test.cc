@@ -120,6 +120,25 @@ INSTANTIATE_TEST_SUITE_P(
              "800 deep"},
         Bomb{"{% for x in [[]] recursive %}{{ loop([[]]) }}{% endfor %}", "800 deep"},
         Bomb{"{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", "800 deep"},
+        Bomb{"{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x].index "
+             "%}{% endfor %}",
+             "more than 100 deep"},
+        Bomb{"{% macro m(l) %}{{ m(l, *l) ~ varargs }}{% endmacro %}{{ m([1] * 300000) }}",
+             kMemory},
+        Bomb{"{% macro m(t) %}{{ t ~ m(t ~ '') }}{% endmacro %}{{ m('x' * 3000000) }}", ""},
+        Bomb{"{% macro m() %}{% endmacro %}{% for i in range(99999) %}{% for j in range(99) %}{% "
+             "set x = i %}{% macro n() %}{% endmacro %}{% endfor %}{% endfor %}",
+             kMemory},
+        Bomb{
+            "{% set a = 'a' * 1000000 %}{% for i in range(99999) %}{% if (a ~ 'b') in a %}{% endif "
+            "%}{{ a.find('a' * 500000 ~ 'b') }}{{ a.rfind('b' ~ 'a' * 500000) }}{% endfor %}",
+            kSteps},
+        Bomb{"{% set a = 'a' * 1000000 %}{% for i in range(99999) %}{{ a.startswith(a) }}{{ "
+             "a.strip('b' * 1000)|length }}{% endfor %}",
+             kSteps},
+        Bomb{"{% set a = 'a' * 1000000 %}{% for i in range(99999) %}{{ {'b': 1}[a] }}{{ '%.1s' % a "
+             "}}{% endfor %}",
+             kSteps},
         Bomb{"{% set ns = namespace() %}{% for i in range(99999) %}{% set ns.x = namespace(a=ns.x, "
              "b=i) %}{% endfor %}{{ ns.x }}",
              ""}));

@@ -10,7 +10,11 @@
 namespace skein::model {
 
 Interpreter::Evaluated Interpreter::MakeMacro(const Macro& macro, const ScopePtr& scope) {
-  captured_.push_back(scope);
+  if (captured_.empty() || captured_.back().first != scope) {
+    constexpr size_t kScopeBytes = 256;
+    SKEIN_RETURN_IF_ERROR(runtime_.Reserve(kScopeBytes));
+    captured_.emplace_back(scope, runtime_.Use(kScopeBytes));
+  }
   return runtime_.MakeCallable(ast_.names[macro.name],
                                [this, &macro, scope](Runtime&, const Arguments& arguments) {
                                  return CallMacro(macro, scope, arguments);

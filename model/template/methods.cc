@@ -18,9 +18,10 @@ using Result = absl::StatusOr<Value>;
 const Dict& DictOf(const Value& self) { return *std::get<DictPtr>(self); }
 const std::vector<Value>& ItemsOf(const Value& self) { return std::get<ListPtr>(self)->items; }
 
-Result DictGet(Runtime&, const Value& self, const Arguments& arguments) {
+Result DictGet(Runtime& runtime, const Value& self, const Arguments& arguments) {
   SKEIN_ASSIGN_OR_RETURN(const Bound bound, Bind("get", arguments, {"key", "default"}, 1));
   if (!arguments.named.empty()) return Invalid("get() takes no named arguments");
+  if (IsString(*bound[0])) SKEIN_RETURN_IF_ERROR(runtime.Work(TextOf(*bound[0]).size()));
   if (!IsHashable(*bound[0])) return Invalid("a ", TypeName(*bound[0]), " cannot be a key");
   if (const Value* found = DictOf(self).Find(*bound[0])) return *found;
   return bound[1] != nullptr ? *bound[1] : Value(None());

@@ -170,6 +170,7 @@ absl::Status ExpressionParser::ParseArgument(CallArguments& arguments) {
     for (const auto& named : arguments.named) {
       if (named.first == name) return bad();
     }
+    if (arguments.named.size() == kMaxNames) return Locate(Invalid("too many names"), Peek().at);
     Take();
     SKEIN_ASSIGN_OR_RETURN(ExpressionPtr value, ParseExpression());
     arguments.named.emplace_back(name, std::move(value));

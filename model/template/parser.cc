@@ -291,6 +291,7 @@ absl::Status StatementParser::ParseParameters(Macro& macro) {
     } else if (!macro.parameters.empty() && macro.parameters.back().fallback != nullptr) {
       return Locate(Invalid("a parameter without a default follows one with a default"), at);
     }
+    if (macro.parameters.size() == kMaxNames) return Locate(Invalid("too many parameters"), at);
     macro.parameters.push_back(std::move(parameter));
   }
   Take();

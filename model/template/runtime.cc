@@ -137,7 +137,7 @@ absl::StatusOr<Value> Runtime::MakeDict(std::vector<std::pair<Value, Value>> ent
   int height = 0;
   for (auto& [key, value] : entries) {
     height = std::max({height, HeightOf(key), HeightOf(value)});
-    if (!std::holds_alternative<StringPtr>(key)) SKEIN_RETURN_IF_ERROR(WorkOn(dict.entries.size()));
+    SKEIN_RETURN_IF_ERROR(IsString(key) ? Work(TextOf(key).size()) : WorkOn(dict.entries.size()));
     if (!dict.Set(key, std::move(value))) {
       return Invalid("a key of a dict cannot be a ", TypeName(key));
     }
@@ -165,10 +165,12 @@ absl::StatusOr<Value> Runtime::MakeNamespace() {
 }
 
 absl::StatusOr<Value> Runtime::MakeCallable(
-    std::string name, std::function<absl::StatusOr<Value>(Runtime&, const Arguments&)> call) {
+    std::string name, std::function<absl::StatusOr<Value>(Runtime&, const Arguments&)> call,
+    const Value& self) {
   SKEIN_RETURN_IF_ERROR(Reserve(kObjectBytes));
+  SKEIN_ASSIGN_OR_RETURN(const int height, Above(HeightOf(self)));
   return std::make_shared<const Callable>(
-      Callable{std::move(name), std::move(call), Use(kObjectBytes)});
+      Callable{std::move(name), std::move(call), height, Use(kObjectBytes)});
 }
 
 absl::StatusOr<LoopPtr> Runtime::MakeLoop(std::vector<Value> items) {

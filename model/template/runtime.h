@@ -67,8 +67,10 @@ class Runtime {
   absl::StatusOr<Value> MakeIterator(std::vector<Value> items);
   // Namespaces live until the rendering ends, since they may refer to themselves.
   absl::StatusOr<Value> MakeNamespace();
+  // `self`: what a method belongs to.
   absl::StatusOr<Value> MakeCallable(
-      std::string name, std::function<absl::StatusOr<Value>(Runtime&, const Arguments&)> call);
+      std::string name, std::function<absl::StatusOr<Value>(Runtime&, const Arguments&)> call,
+      const Value& self = None());
   absl::StatusOr<LoopPtr> MakeLoop(std::vector<Value> items);
 
  private:

@@ -30,7 +30,7 @@ Result StripMethod(Runtime& runtime, const Value& self, const Arguments& argumen
   SKEIN_ASSIGN_OR_RETURN(const Bound bound, Bind("strip", arguments, {"chars"}));
   SKEIN_ASSIGN_OR_RETURN(const auto chars, OptionalTextArgument(bound[0]));
   // Each character that is stripped is looked up among these.
-  if (chars) SKEIN_RETURN_IF_ERROR(runtime.Work(chars->size() * TextOf(self).size() / 8));
+  if (chars) SKEIN_RETURN_IF_ERROR(runtime.Work(chars->size() * TextOf(self).size()));
   return Like(runtime, self, Strip(TextOf(self), chars, kSide));
 }
 
@@ -59,8 +59,9 @@ Result PartitionMethod(Runtime& runtime, const Value& self, const Arguments& arg
   SKEIN_ASSIGN_OR_RETURN(const Text* separator, TextArgument(bound[0]));
   if (separator->empty()) return Invalid("partition() by an empty string");
   const Text& text = TextOf(self);
-  const size_t found =
-      kFromRight ? text.bytes().rfind(separator->bytes()) : text.bytes().find(separator->bytes());
+  SKEIN_RETURN_IF_ERROR(runtime.Work(text.size()));
+  const size_t found = kFromRight ? FindLastBytes(text.bytes(), separator->bytes())
+                                  : FindBytes(text.bytes(), separator->bytes());
   std::vector<Text> parts(3);
   if (found == std::string::npos) {
     parts[kFromRight ? 2 : 0] = text;
@@ -101,6 +102,7 @@ template <bool kAtEnd>
 Result AffixMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
   SKEIN_ASSIGN_OR_RETURN(const Bound bound,
                          Bind("startswith", arguments, {"prefix", "start", "end"}, 1));
+  if (bound[1] != nullptr) SKEIN_RETURN_IF_ERROR(runtime.Work(TextOf(self).size()));
   SKEIN_ASSIGN_OR_RETURN(const Window window, WindowOf(TextOf(self), bound[1], bound[2]));
   const std::string_view bytes =
       std::string_view(TextOf(self).bytes()).substr(window.begin, window.end - window.begin);
@@ -110,6 +112,7 @@ Result AffixMethod(Runtime& runtime, const Value& self, const Arguments& argumen
   for (const Value& affix : affixes) {
     SKEIN_ASSIGN_OR_RETURN(const Text* text, TextArgument(&affix));
     SKEIN_RETURN_IF_ERROR(runtime.Step());
+    SKEIN_RETURN_IF_ERROR(runtime.Work(text->size()));
     holds |= !window.is_empty_range &&
              (kAtEnd ? bytes.ends_with(text->bytes()) : bytes.starts_with(text->bytes()));
   }
@@ -126,7 +129,8 @@ absl::StatusOr<int64_t> Find(Runtime& runtime, const Value& self, const Argument
   if (window.is_empty_range) return -1;
   const std::string_view bytes =
       std::string_view(TextOf(self).bytes()).substr(window.begin, window.end - window.begin);
-  const size_t found = kFromRight ? bytes.rfind(wanted->bytes()) : bytes.find(wanted->bytes());
+  const size_t found =
+      kFromRight ? FindLastBytes(bytes, wanted->bytes()) : FindBytes(bytes, wanted->bytes());
   if (found == std::string_view::npos) return -1;
   return window.first + CountCharacters(bytes.substr(0, found));
 }
@@ -154,8 +158,8 @@ Result CountMethod(Runtime& runtime, const Value& self, const Arguments& argumen
       std::string_view(TextOf(self).bytes()).substr(window.begin, window.end - window.begin);
   if (wanted->empty()) return CountCharacters(bytes) + 1;
   int64_t count = 0;
-  for (size_t at = bytes.find(wanted->bytes()); at != std::string_view::npos;
-       at = bytes.find(wanted->bytes(), at + wanted->size())) {
+  for (size_t at = FindBytes(bytes, wanted->bytes()); at != std::string_view::npos;
+       at = FindBytes(bytes, wanted->bytes(), at + wanted->size())) {
     ++count;
   }
   return count;
@@ -247,6 +251,7 @@ Result RemoveAffixMethod(Runtime& runtime, const Value& self, const Arguments& a
   SKEIN_ASSIGN_OR_RETURN(const Bound bound, Bind("removeprefix", arguments, {"affix"}, 1));
   SKEIN_ASSIGN_OR_RETURN(const Text* affix, TextArgument(bound[0]));
   const Text& text = TextOf(self);
+  SKEIN_RETURN_IF_ERROR(runtime.Work(text.size()));
   const bool has_it =
       kAtEnd ? text.bytes().ends_with(affix->bytes()) : text.bytes().starts_with(affix->bytes());
   const size_t cut = has_it ? affix->size() : 0;

@@ -1,6 +1,7 @@
 #include "model/template/text_edits.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "model/template/characters.h"
 #include "model/tokenizer/utf8.h"
@@ -103,6 +104,24 @@ void VisitInsertions(std::string_view bytes, int64_t most, const Visit& visit) {
 
 }  // namespace
 
+size_t FindBytes(std::string_view text, std::string_view part, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  if (part.empty()) return from;
+  // std::string::find may take the product of both sizes.
+  const void* const found =
+      memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  if (found == nullptr) return std::string_view::npos;
+  return static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t FindLastBytes(std::string_view text, std::string_view part) {
+  constexpr size_t kShort = 16;
+  if (part.size() <= kShort) return text.rfind(part);
+  const std::string mirrored(text.rbegin(), text.rend());
+  const size_t found = FindBytes(mirrored, std::string(part.rbegin(), part.rend()));
+  return found == std::string::npos ? found : text.size() - found - part.size();
+}
+
 Text Strip(const Text& text, const std::optional<std::string_view>& chars, Side side) {
   const std::string_view bytes = text.bytes();
   size_t begin = 0;
@@ -126,7 +145,7 @@ std::vector<Text> Split(const Text& text, const std::optional<std::string_view>&
   std::vector<Text> parts;
   size_t at = 0;
   while (most < 0 || std::ssize(parts) < most) {
-    const size_t found = text.bytes().find(*separator, at);
+    const size_t found = FindBytes(text.bytes(), *separator, at);
     if (found == std::string::npos) break;
     parts.push_back(text.Part(at, found));
     at = found + separator->size();
@@ -138,15 +157,18 @@ std::vector<Text> Split(const Text& text, const std::optional<std::string_view>&
 std::vector<Text> SplitFromRight(const Text& text, const std::optional<std::string_view>& separator,
                                  int64_t most) {
   if (!separator) return SplitAtSpaceFromRight(text, most);
+  const std::string& bytes = text.bytes();
+  const std::string mirrored(bytes.rbegin(), bytes.rend());
+  const std::string wanted(separator->rbegin(), separator->rend());
   std::vector<Text> parts;
-  size_t end = text.size();
-  while ((most < 0 || std::ssize(parts) < most) && end >= separator->size()) {
-    const size_t found = text.bytes().rfind(*separator, end - separator->size());
+  size_t behind = 0;  // what is done, from the right
+  while (most < 0 || std::ssize(parts) < most) {
+    const size_t found = FindBytes(mirrored, wanted, behind);
     if (found == std::string::npos) break;
-    parts.push_back(text.Part(found + separator->size(), end));
-    end = found;
+    parts.push_back(text.Part(bytes.size() - found, bytes.size() - behind));
+    behind = found + wanted.size();
   }
-  parts.push_back(text.Part(0, end));
+  parts.push_back(text.Part(0, bytes.size() - behind));
   std::reverse(parts.begin(), parts.end());
   return parts;
 }
@@ -178,7 +200,7 @@ Text Replace(const Text& text, std::string_view old_text, const Text& new_text, 
     });
   } else {
     for (; most != 0; --most) {
-      const size_t found = text.bytes().find(old_text, done);
+      const size_t found = FindBytes(text.bytes(), old_text, done);
       if (found == std::string::npos) break;
       out.AppendPart(text, done, found);
       out.Append(new_text);
@@ -196,7 +218,7 @@ size_t ReplacedSize(const Text& text, std::string_view old_text, const Text& new
     VisitInsertions(text.bytes(), most, [&](size_t) { ++places; });
   } else {
     for (size_t at = 0; most != 0; --most) {
-      at = text.bytes().find(old_text, at);
+      at = FindBytes(text.bytes(), old_text, at);
       if (at == std::string::npos) break;
       at += old_text.size();
       ++places;

@@ -15,6 +15,11 @@
 
 namespace skein::model {
 
+// Where `part` begins at or behind `from`, or npos. Linear, whatever the texts are.
+size_t FindBytes(std::string_view text, std::string_view part, size_t from = 0);
+// Where the last `part` begins, or npos. Linear.
+size_t FindLastBytes(std::string_view text, std::string_view part);
+
 enum class Side { kLeft, kRight, kBoth };
 
 // Without the characters of `chars` (none given: white space) at its ends.

@@ -65,6 +65,9 @@ class ExpressionParser : protected TokenReader {
   NameId Intern(const std::string& name);
 
   Ast ast_;
+  // Of parameters, and of names in a call: each is looked for among all.
+  static constexpr size_t kMaxNames = 200;
+
   // Filters and tests without a meaning, which is an error outside of branches.
   std::vector<absl::Status> unknown_;
   bool in_branch_ = false;

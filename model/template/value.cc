@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kNowhere = static_cast<size_t>(-1);
 
-// Of keys, which are hashable: no deeper than tuples are.
+// Of keys, which are hashable.
 bool SameKey(const Value& a, const Value& b) {
   if (const auto x = NumberOf(a), y = NumberOf(b); x && y) {
     const auto i = IntegerOf(a), j = IntegerOf(b);
@@ -81,6 +81,7 @@ std::optional<double> NumberOf(const Value& value) {
 bool IsTrue(const Value& value) {
   if (const auto number = NumberOf(value)) return *number != 0;
   if (IsUndefined(value) || IsNone(value)) return false;
+  if (IsString(value)) return !TextOf(value).empty();
   const auto length = LengthOf(value);
   return !length || *length > 0;
 }
@@ -122,14 +123,15 @@ int HeightOf(const Value& value) {
   if (const auto* dict = std::get_if<DictPtr>(&value)) return (*dict)->height;
   if (const auto* iterator = std::get_if<IteratorPtr>(&value)) return (*iterator)->height;
   if (const auto* loop = std::get_if<LoopPtr>(&value)) return (*loop)->height;
+  if (const auto* callable = std::get_if<CallablePtr>(&value)) return (*callable)->height;
   return 0;
 }
 
 bool IsHashable(const Value& value) {
+  constexpr size_t kMaxKey = 16;
   if (const auto* list = std::get_if<ListPtr>(&value)) {
-    return (*list)->kind == ListKind::kRange ||
-           ((*list)->kind == ListKind::kTuple &&
-            std::all_of((*list)->items.begin(), (*list)->items.end(), IsHashable));
+    return (*list)->kind == ListKind::kTuple && (*list)->height == 1 &&
+           (*list)->items.size() <= kMaxKey;
   }
   return !std::holds_alternative<DictPtr>(value);
 }

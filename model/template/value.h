@@ -125,6 +125,7 @@ struct Iterator {
 struct Callable {
   std::string name;
   std::function<absl::StatusOr<Value>(Runtime&, const Arguments&)> call;
+  int height = 1;
   Charge charge;
 };
 
@@ -144,6 +145,7 @@ struct Loop {
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<Value, Value>> named;
+  Charge charge;
 };
 
 inline bool IsUndefined(const Value& value) { return std::holds_alternative<Undefined>(value); }
@@ -167,6 +169,7 @@ std::optional<int64_t> LengthOf(const Value& value);
 // For messages: "str", "list".
 std::string_view TypeName(const Value& value);
 int HeightOf(const Value& value);
+// May be a key: no list or dict, and of tuples those of up to 16 values that are none either.
 bool IsHashable(const Value& value);
 
 }  // namespace skein::model
