@@ -107,6 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bomb{"{{ ([1] * 100000)|tojson(separators=('x' * 100000, ':')) }}", kMemory},
         Bomb{"{{ [1]|batch(10**12, 1)|list }}", kMemory},
         Bomb{"{{ [1]|slice(10**12)|list }}", kSteps},
+        Bomb{"{{ [1]|slice(9223372036854775807)|list }}", kSteps},
         Bomb{"{{ range(10**9) }}", "a range of more than 100000"},
         Bomb{"{{ ((u * 10000)|list)|length }}", ""},
         Bomb{"{% for i in range(99999) %}{{ u * 100 }}{% endfor %}",

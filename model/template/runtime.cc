@@ -47,8 +47,10 @@ Runtime::~Runtime() {
 }
 
 absl::Status Runtime::Step(int64_t steps) {
-  steps_ += steps;
-  if (steps_ <= limits_.steps) return absl::OkStatus();
+  if (steps <= limits_.steps - steps_) {
+    steps_ += steps;
+    return absl::OkStatus();
+  }
   return absl::ResourceExhaustedError(
       absl::StrCat("the template takes more than ", limits_.steps, " steps"));
 }
