@@ -9,6 +9,22 @@
 
 namespace skein::model {
 
+namespace {
+
+// The first range that ends behind `at`.
+absl::Span<const Range>::const_iterator NextRange(absl::Span<const Range> ranges, size_t at) {
+  return std::partition_point(ranges.begin(), ranges.end(), [at](const Range& range) {
+    return static_cast<size_t>(range.end) <= at;
+  });
+}
+
+bool Touches(absl::Span<const Range> ranges, size_t begin, size_t end) {
+  const auto next = NextRange(ranges, begin);
+  return next != ranges.end() && static_cast<size_t>(next->begin) < end;
+}
+
+}  // namespace
+
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens, Normalizer normalizer)
     : normalizer_(std::move(normalizer)) {
   for (AddedToken& token : tokens) {
@@ -18,10 +34,10 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, Normalizer normalizer)
   normalized_.Sort();
 }
 
-absl::StatusOr<AddedTokens::Pieces> AddedTokens::Cut(std::string_view text,
-                                                     bool parse_special) const {
+absl::StatusOr<AddedTokens::Pieces> AddedTokens::Cut(std::string_view text, bool parse_special,
+                                                     absl::Span<const Range> plain_bytes) const {
   std::vector<Piece> verbatim;
-  verbatim_.Cut(text, parse_special, verbatim);
+  verbatim_.Cut(text, parse_special, plain_bytes, verbatim);
   Pieces result;
   for (const Piece& piece : verbatim) {
     if (piece.id >= 0) {
@@ -35,7 +51,9 @@ absl::StatusOr<AddedTokens::Pieces> AddedTokens::Cut(std::string_view text,
       begins &= normalized.keeps_begin;
       plain = result.copies.emplace_back(std::move(normalized.text));
     }
-    normalized_.Cut(plain, parse_special, result.pieces);
+    const auto offset = static_cast<size_t>(piece.text.data() - text.data());
+    const bool special = parse_special && !Touches(plain_bytes, offset, offset + piece.text.size());
+    normalized_.Cut(plain, special, {}, result.pieces);
     result.begins_text |= begins && !result.pieces.empty() && result.pieces.front().id < 0;
   }
   return result;
@@ -77,7 +95,7 @@ const AddedToken* AddedTokens::Set::Longest(std::string_view text) const {
   return longest;
 }
 
-void AddedTokens::Set::Cut(std::string_view text, bool parse_special,
+void AddedTokens::Set::Cut(std::string_view text, bool parse_special, absl::Span<const Range> plain,
                            std::vector<Piece>& pieces) const {
   size_t done = 0;  // text before it was cut
   const auto add_text = [&](size_t end) {
@@ -86,6 +104,12 @@ void AddedTokens::Set::Cut(std::string_view text, bool parse_special,
   for (size_t at = 0; at < text.size();) {
     const AddedToken* token =
         begins_[static_cast<unsigned char>(text[at])] ? Longest(text.substr(at)) : nullptr;
+    // What follows in `plain` hides no special token that ends before it.
+    if (token != nullptr && token->special && parse_special &&
+        Touches(plain, at, at + token->content.size())) {
+      const auto begin = static_cast<size_t>(NextRange(plain, at)->begin);
+      token = begin > at ? Longest(text.substr(at, begin - at)) : nullptr;
+    }
     if (token == nullptr) {
       ++at;
       continue;

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/range.h"
 #include "model/tokenizer/normalizer.h"
 
 namespace skein::model {
@@ -48,9 +50,12 @@ class AddedTokens {
   AddedTokens(std::vector<AddedToken> tokens, Normalizer normalizer);
 
   // Cuts `text` (valid UTF-8), which must outlive the pieces, at the leftmost, longest tokens.
-  // Special tokens stay plain text unless `parse_special`. Costs O(bytes of the longest token) a
-  // byte. Errors are Normalizer::Apply's.
-  absl::StatusOr<Pieces> Cut(std::string_view text, bool parse_special) const;
+  // Special tokens stay plain text unless `parse_special`, and where they touch a byte of `plain`
+  // (sorted, disjoint); of those that are looked for in normalised text, where the text that is
+  // normalised with them has such a byte. Costs O(bytes of the longest token) a byte. Errors are
+  // Normalizer::Apply's.
+  absl::StatusOr<Pieces> Cut(std::string_view text, bool parse_special,
+                             absl::Span<const Range> plain = {}) const;
 
  private:
   // Tokens that are looked for together.
@@ -58,7 +63,8 @@ class AddedTokens {
    public:
     void Add(AddedToken token);
     void Sort();
-    void Cut(std::string_view text, bool parse_special, std::vector<Piece>& pieces) const;
+    void Cut(std::string_view text, bool parse_special, absl::Span<const Range> plain,
+             std::vector<Piece>& pieces) const;
 
    private:
     // The longest token that `text` begins with; null: none.

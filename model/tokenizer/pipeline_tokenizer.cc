@@ -31,7 +31,7 @@ absl::StatusOr<std::vector<int32_t>> PipelineTokenizer::Encode(std::string_view 
   std::vector<int32_t> ids;
   if (options.add_special_tokens) ids = parts_.prefix;
   SKEIN_ASSIGN_OR_RETURN(const AddedTokens::Pieces pieces,
-                         parts_.added.Cut(text, options.parse_special));
+                         parts_.added.Cut(text, options.parse_special, options.plain));
   bool first = pieces.begins_text;
   for (const AddedTokens::Piece& piece : pieces.pieces) {
     if (piece.id >= 0) {

@@ -10,6 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/range.h"
 
 namespace skein::model {
 
@@ -19,6 +21,9 @@ struct EncodeOptions {
   // Special tokens written out in the text ("<|endoftext|>") become their id; otherwise they are
   // plain text.
   bool parse_special = false;
+  // Bytes of the text, sorted and disjoint, in which none is written out: what touches one of these
+  // is plain text. Borrowed.
+  absl::Span<const Range> plain = {};
 };
 
 // Immutable after load; any thread may use it.
