@@ -50,6 +50,7 @@ constexpr rlim_t kMostDescriptors = 1 << 20;
 struct Flags {
   std::string model;
   std::string port_file;
+  std::string chat_template;
   std::string http;
   std::string http_port_file;
   std::string log_level = "info";
@@ -68,6 +69,9 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
              "Where clients and workers come to; port 0 takes a free one. There is no "
              "authentication: stay on loopback unless the network is yours",
              /*least_port=*/0);
+  app.add_option("--chat-template", flags.chat_template,
+                 "File with the Jinja template that makes prompts of chats; default: the model's")
+      ->check(NotEmpty());
   AddAddress(app, "--http", flags.http,
              "Serve OpenAI's API over HTTP there, as on 127.0.0.1:8000; port 0 takes a free one. "
              "There is no authentication: stay on loopback unless the network is yours",
@@ -173,7 +177,8 @@ absl::Status Run(const Flags& flags, const Signals& signals) {
   spdlog::info("loading {}", flags.model);
   SKEIN_ASSIGN_OR_RETURN(
       ServedModel model,
-      LoadServedModel(flags.model, flags.daemon.cluster.constraints.context_length));
+      LoadServedModel(flags.model, flags.daemon.cluster.constraints.context_length,
+                      flags.chat_template));
   spdlog::info("model {} from {}: {} parameters, context {}, identity {}", model.name, model.path,
                model.config.ParameterCount(), model.context_length, model.identity);
   if (signals.came()) return absl::OkStatus();  // there is nothing to drain yet

@@ -171,7 +171,7 @@ std::unique_ptr<HttpAnswer> Answer(const ApiRequest& request, std::unique_ptr<Ap
     answer = std::make_unique<CollectedAnswer>(service, std::move(format));
   }
   const absl::Status admitted = answer->Admit(request, wake);
-  if (!admitted.ok()) return ToAnswer(ErrorOf(admitted));
+  if (!admitted.ok()) return ToAnswer(ErrorOf(admitted, request.input));
   return answer;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "coordinator/gateway/api_format.h"
@@ -14,6 +15,7 @@ namespace skein::coordinator {
 struct ApiRequest {
   std::vector<GenerateRequest> prompts;  // at least one; of each as many answers
   bool stream = false;
+  std::string_view input = "prompt";  // the field that the prompts come from, for errors
 };
 
 // Admits the prompts; what the service refuses, or a failure before the first token, is an error

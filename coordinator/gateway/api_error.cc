@@ -30,13 +30,13 @@ std::string_view TypeOf(int status) {
 }
 
 // The service's name of a field, in this API.
-std::string NameHere(std::string_view field) {
+std::string NameHere(std::string_view field, std::string_view input) {
   if (field.substr(0, 9) == "sampling.") field.remove_prefix(9);
   constexpr std::string_view kIds = "prompt_tokens.ids";
   if (field.substr(0, kIds.size()) == kIds) {
-    return absl::StrCat("prompt", std::string(field.substr(kIds.size())));
+    return absl::StrCat(std::string(input), std::string(field.substr(kIds.size())));
   }
-  if (field == "prompt_tokens") return "prompt";
+  if (field == "prompt_tokens" || field == "prompt") return std::string(input);
   if (field.substr(0, 8) == "stop_ids") {
     return absl::StrCat("stop_token_ids", std::string(field.substr(8)));
   }
@@ -62,12 +62,12 @@ ApiError BadField(std::string_view param, std::string_view why) {
           .param = std::string(param)};
 }
 
-ApiError ErrorOf(const absl::Status& status) {
+ApiError ErrorOf(const absl::Status& status, std::string_view input) {
   ApiError error = {.message = std::string(status.message())};
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
       if (const std::string_view field = FieldOf(error.message); !field.empty()) {
-        error.param = NameHere(field);
+        error.param = NameHere(field, input);
         error.message = absl::StrCat(error.param, error.message.substr(field.size()));
       }
       break;
@@ -93,6 +93,13 @@ ApiError ErrorOf(const absl::Status& status) {
       error.code = "internal";
   }
   return error;
+}
+
+ApiError ErrorOfTemplate(const absl::Status& status) {
+  const bool missing = status.code() == absl::StatusCode::kFailedPrecondition;
+  return {.message = std::string(status.message()),
+          .param = "messages",
+          .code = missing ? "no_chat_template" : ""};
 }
 
 Json ToJson(const ApiError& error) {

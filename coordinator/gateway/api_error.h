@@ -22,8 +22,13 @@ struct ApiError {
 ApiError BadField(std::string_view param, std::string_view why);
 
 // What the service refuses, or ended with. Messages of InvalidArgument that begin with a field's
-// name ("sampling.top_k: -1 is not in ...") become errors of that field, by its name in this API.
-ApiError ErrorOf(const absl::Status& status);
+// name ("sampling.top_k: -1 is not in ...") become errors of that field, by its name in this API;
+// `input` is that of the prompt.
+ApiError ErrorOf(const absl::Status& status, std::string_view input = "prompt");
+
+// Why messages are no prompt: all of it is the client's to mend, but for a model without a
+// template.
+ApiError ErrorOfTemplate(const absl::Status& status);
 
 nlohmann::ordered_json ToJson(const ApiError& error);
 std::unique_ptr<HttpAnswer> ToAnswer(const ApiError& error);

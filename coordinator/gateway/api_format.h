@@ -25,6 +25,11 @@ struct TokenUsage {
   int64_t prompt = 0;  // of each prompt once
   int64_t completion = 0;
 };
+inline nlohmann::ordered_json ToJson(const TokenUsage& usage) {
+  return {{"prompt_tokens", usage.prompt},
+          {"completion_tokens", usage.completion},
+          {"total_tokens", usage.prompt + usage.completion}};
+}
 
 // Of one request, which it outlives. Not thread-safe.
 class ApiFormat {

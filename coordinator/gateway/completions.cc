@@ -31,8 +31,7 @@ constexpr uint32_t kDefaultMaxTokens = 16;
 
 // What a request asks for beside its prompts.
 struct Options {
-  bool stream = false;
-  bool include_usage = false;
+  StreamOptions stream;
   bool echo = false;
   bool only_prompt = false;  // max_tokens 0: the one token that is drawn is left out
   int32_t n = 1;             // of best_of answers to each prompt
@@ -52,7 +51,7 @@ class CompletionFormat final : public ApiFormat {
       list.push_back(ChoiceJson(*choice, static_cast<int32_t>(list.size()), /*first=*/true));
     }
     Json response = Frame(std::move(list));
-    response["usage"] = UsageJson(usage);
+    response["usage"] = Usage(usage);
     return response;
   }
 
@@ -62,9 +61,9 @@ class CompletionFormat final : public ApiFormat {
   }
 
   std::optional<Json> End(const TokenUsage& usage) override {
-    if (!options_.include_usage) return std::nullopt;
+    if (!options_.stream.include_usage) return std::nullopt;
     Json response = Frame(Json::array());
-    response["usage"] = UsageJson(usage);
+    response["usage"] = Usage(usage);
     return response;
   }
 
@@ -77,11 +76,8 @@ class CompletionFormat final : public ApiFormat {
             {"choices", std::move(choices)}};
   }
 
-  Json UsageJson(const TokenUsage& usage) const {
-    const int64_t drawn = options_.only_prompt ? 0 : usage.completion;
-    return {{"prompt_tokens", usage.prompt},
-            {"completion_tokens", drawn},
-            {"total_tokens", usage.prompt + drawn}};
+  Json Usage(const TokenUsage& usage) const {
+    return ToJson({usage.prompt, options_.only_prompt ? 0 : usage.completion});
   }
 
   // Of each prompt the n most likely answers, by the mean of their tokens, in the order of indices.
@@ -234,12 +230,7 @@ std::string TextOf(const Input& input, const model::Tokenizer& tokenizer) {
 
 Options ReadOptions(BodyReader& body, GenerateRequest& request) {
   Options options;
-  options.stream = body.Bool("stream").value_or(false);
-  if (const json* const more = body.Find("stream_options"); more != nullptr && more->is_object()) {
-    BodyReader of(*more, "stream_options.");
-    options.include_usage = of.Bool("include_usage").value_or(false);
-    if (of.error()) body.Fail(*of.error());
-  }
+  options.stream = ReadStreamOptions(body);
   options.echo = body.Bool("echo").value_or(false);
   if (body.Find("suffix") != nullptr) body.Fail("suffix", "is not supported");
   const int64_t max_tokens = body.Int("max_tokens", 0, kMaxInt32).value_or(kDefaultMaxTokens);
@@ -250,7 +241,7 @@ Options ReadOptions(BodyReader& body, GenerateRequest& request) {
   options.n = static_cast<int32_t>(request.n);
   options.best_of = static_cast<int32_t>(body.Int("best_of", 1, kMaxInt32).value_or(options.n));
   if (options.best_of < options.n) body.Fail("best_of", "is less than n");
-  if (options.best_of > options.n && options.stream) {
+  if (options.best_of > options.n && options.stream.stream) {
     body.Fail("best_of", "cannot be more than n in a stream: the best are known at the end");
   }
   request.n = static_cast<uint32_t>(options.best_of);
@@ -275,7 +266,7 @@ std::unique_ptr<HttpAnswer> Complete(const json& body, InferenceService* service
   const std::vector<Input> inputs = ReadPrompts(reader);
   if (reader.error().has_value()) return ToAnswer(*reader.error());
 
-  ApiRequest request = {.stream = options.stream};
+  ApiRequest request = {.stream = options.stream.stream};
   std::vector<std::string> texts;
   for (const Input& input : inputs) {
     common.input = input;

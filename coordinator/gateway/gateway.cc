@@ -10,6 +10,7 @@
 #include "base/json/json.h"
 #include "base/status_macros.h"
 #include "coordinator/gateway/api_error.h"
+#include "coordinator/gateway/chat.h"
 #include "coordinator/gateway/completions.h"
 #include "coordinator/gateway/json_answer.h"
 #include "coordinator/gateway/text_tools.h"
@@ -73,6 +74,10 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/models", Models},
     {"POST", "/v1/completions",
      [](const Asked& asked) { return Complete(asked.body, &asked.service, asked.wake); }},
+    {"POST", "/v1/chat/completions",
+     [](const Asked& asked) { return Chat(asked.body, &asked.service, asked.wake); }},
+    {"POST", "/apply-template",
+     [](const Asked& asked) { return ApplyTemplate(asked.body, asked.service.model()); }},
     {"POST", "/tokenize",
      [](const Asked& asked) { return Tokenize(asked.body, asked.service.model()); }},
     {"POST", "/detokenize",

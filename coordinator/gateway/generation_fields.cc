@@ -120,4 +120,18 @@ GenerateRequest ReadGenerationFields(BodyReader& body) {
   return request;
 }
 
+StreamOptions ReadStreamOptions(BodyReader& body) {
+  StreamOptions options = {.stream = body.Bool("stream").value_or(false)};
+  const json* const more = body.Find("stream_options");
+  if (more == nullptr) return options;
+  if (more->is_object()) {
+    BodyReader of(*more, "stream_options.");
+    options.include_usage = of.Bool("include_usage").value_or(false);
+    if (of.error()) body.Fail(*of.error());
+  } else {
+    body.Fail("stream_options", "an object is expected");
+  }
+  return options;
+}
+
 }  // namespace skein::coordinator

@@ -11,4 +11,10 @@ namespace skein::coordinator {
 // Ranges are the service's to check. Errors are the reader's.
 GenerateRequest ReadGenerationFields(BodyReader& body);
 
+struct StreamOptions {
+  bool stream = false;
+  bool include_usage = false;
+};
+StreamOptions ReadStreamOptions(BodyReader& body);
+
 }  // namespace skein::coordinator

@@ -1,6 +1,7 @@
 // A tokenizer and a model that tests can compute in their head.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,7 +22,8 @@ class FakeTokenizer final : public model::Tokenizer {
 
   explicit FakeTokenizer(std::vector<std::string> words = {}) : words_(std::move(words)) {}
 
-  // A token a byte; "<eos>" is found when special tokens are parsed; 0xFF is invalid.
+  // A token a byte; "<eos>" is found when special tokens are parsed, outside of plain bytes; 0xFF
+  // is invalid.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                               const model::EncodeOptions& options) const override {
     std::vector<int32_t> ids;
@@ -29,7 +31,11 @@ class FakeTokenizer final : public model::Tokenizer {
       if (text[i] == '\xFF') {
         return absl::InvalidArgumentError(absl::StrCat("invalid UTF-8 at byte ", i));
       }
-      if (options.parse_special && text.substr(i).starts_with("<eos>")) {
+      const auto is_plain = [i](const Range& range) {
+        return static_cast<size_t>(range.begin) < i + 5 && i < static_cast<size_t>(range.end);
+      };
+      if (options.parse_special && text.substr(i).starts_with("<eos>") &&
+          std::none_of(options.plain.begin(), options.plain.end(), is_plain)) {
         ids.push_back(kEos);
         i += 4;
       } else {

@@ -9,7 +9,10 @@
 
 namespace skein::coordinator {
 
-// Reads the folder `path`. InvalidArgument for "synthetic:..." models: they have no tokenizer.
-absl::StatusOr<ServedModel> LoadServedModel(const std::string& path, int64_t context_length);
+// Reads the folder or GGUF file `path`; InvalidArgument for "synthetic:..." models, which have no
+// tokenizer. `chat_template`: a file with the template for chats, which must be a good one; "": the
+// model's own, and where that is none, or cannot be used, chats are refused and say why.
+absl::StatusOr<ServedModel> LoadServedModel(const std::string& path, int64_t context_length,
+                                            const std::string& chat_template = "");
 
 }  // namespace skein::coordinator

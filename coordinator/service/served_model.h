@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "model/config/model_config.h"
+#include "model/template/chat_template.h"
 #include "model/tokenizer/tokenizer.h"
 
 namespace skein::coordinator {
@@ -20,6 +22,9 @@ struct ServedModel {
   model::ModelConfig config;
   model::GenerationDefaults defaults;
   std::unique_ptr<const model::Tokenizer> tokenizer;
+  // FailedPrecondition: the model has none, or one that cannot be used; it is served without chats.
+  absl::StatusOr<model::ChatTemplate> chat_template =
+      absl::FailedPreconditionError("the model has no chat template");
   int64_t context_length = 0;          // tokens of prompt and answer together
   int64_t longest_token_bytes = 0;     // of any token
   std::vector<int32_t> eos_token_ids;  // sorted, of config and generation_config

@@ -1,0 +1,146 @@
+#include "coordinator/gateway/chat_prompt.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/range.h"
+#include "base/status_macros.h"
+#include "model/tokenizer/tokenizer.h"
+
+namespace skein::coordinator {
+namespace {
+
+using nlohmann::json;
+using Json = nlohmann::ordered_json;
+
+// Parts of a message are lines, as vLLM joins them.
+std::optional<std::string> JoinParts(const json& parts, BodyReader& message) {
+  std::string text;
+  for (const json& part : parts) {
+    const bool is_text = part.is_object() && part.value("type", json()) == "text" &&
+                         part.contains("text") && part["text"].is_string();
+    if (!is_text) {
+      message.Fail("content",
+                   "parts are objects {\"type\": \"text\", \"text\": ...}; images, "
+                   "audio and files are not supported");
+      return std::nullopt;
+    }
+    if (!text.empty()) text += '\n';
+    text += part["text"].get<std::string>();
+  }
+  return text;
+}
+
+Json ReadMessage(const json& message, const std::string& where, BodyReader& body) {
+  if (!message.is_object()) {
+    body.Fail(where, "an object is expected");
+    return {};
+  }
+  BodyReader reader(message, where + ".");
+  const std::optional<std::string> role = reader.String("role");
+  if (!role.has_value()) reader.Fail("role", "is missing");
+  Json read(message);
+  if (role == "developer") read["role"] = "system";
+  const json* const content = reader.Find("content");
+  if (content == nullptr) {
+    // An assistant may have called tools instead.
+    if (!message.contains("tool_calls")) reader.Fail("content", "is missing");
+    read["content"] = nullptr;
+  } else if (content->is_array()) {
+    if (std::optional<std::string> text = JoinParts(*content, reader)) {
+      read["content"] = *std::move(text);
+    }
+  } else if (!content->is_string()) {
+    reader.Fail("content", "a string, or a list of text parts, is expected");
+  }
+  if (reader.error()) body.Fail(*reader.error());
+  return read;
+}
+
+Json ReadMessages(BodyReader& body) {
+  const json* const list = body.Find("messages");
+  if (list == nullptr || !list->is_array() || list->empty()) {
+    body.Fail("messages", list == nullptr ? "is missing" : "a list of messages is expected");
+    return {};
+  }
+  Json messages = Json::array();
+  for (size_t i = 0; i < list->size(); ++i) {
+    messages.push_back(ReadMessage((*list)[i], absl::StrCat("messages[", i, "]"), body));
+  }
+  return messages;
+}
+
+// What is known, and not served yet.
+void RefuseTools(BodyReader& body) {
+  for (const char* field : {"tools", "functions"}) {
+    const json* const tools = body.Find(field);
+    if (tools != nullptr && !(tools->is_array() && tools->empty())) {
+      body.Fail(field, "not yet: tools are not supported");
+    }
+  }
+  const json* const format = body.Find("response_format");
+  if (format == nullptr) return;
+  if (!format->is_object() || format->value("type", json()) != "text") {
+    body.Fail("response_format", "not yet: only {\"type\": \"text\"} is supported");
+  }
+}
+
+std::string TokenOf(std::optional<int32_t> id, const ServedModel& model) {
+  return id.has_value() ? model.tokenizer->TokenBytes(*id, /*skip_special=*/false) : "";
+}
+
+}  // namespace
+
+Conversation ReadConversation(BodyReader& body) {
+  RefuseTools(body);
+  Conversation conversation;
+  if (const json* const kwargs = body.Find("chat_template_kwargs")) {
+    if (kwargs->is_object()) {
+      conversation.values = Json(*kwargs);
+    } else {
+      body.Fail("chat_template_kwargs", "an object is expected");
+    }
+  }
+  if (const json* const documents = body.Find("documents")) {
+    conversation.values["documents"] = Json(*documents);
+  }
+  conversation.values["messages"] = ReadMessages(body);
+  conversation.add_generation_prompt = body.Bool("add_generation_prompt").value_or(true);
+  return conversation;
+}
+
+absl::StatusOr<model::RenderedText> RenderPrompt(const Conversation& conversation,
+                                                 const ServedModel& model, absl::Time now) {
+  if (!model.chat_template.ok()) return model.chat_template.status();
+  const std::optional<int32_t> eos = model.config.eos_token_ids.empty()
+                                         ? std::nullopt
+                                         : std::optional(model.config.eos_token_ids.front());
+  const Json trusted = {{"bos_token", TokenOf(model.config.bos_token_id, model)},
+                        {"eos_token", TokenOf(eos, model)},
+                        {"add_generation_prompt", conversation.add_generation_prompt}};
+  return model.chat_template->Render(conversation.values, trusted, now);
+}
+
+absl::StatusOr<std::vector<uint32_t>> EncodePrompt(const model::RenderedText& prompt,
+                                                   const ServedModel& model) {
+  // Every token stands for at most longest_token_bytes.
+  const int64_t most_bytes = model.context_length * model.longest_token_bytes;
+  if (static_cast<int64_t>(prompt.text.size()) > most_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("messages: ", prompt.text.size(),
+                                                   " bytes are more than the context of ",
+                                                   model.context_length, " tokens holds"));
+  }
+  std::vector<Range> plain;
+  for (const model::ByteRange& range : prompt.user) {
+    plain.push_back({static_cast<int64_t>(range.begin), static_cast<int64_t>(range.end)});
+  }
+  SKEIN_ASSIGN_OR_RETURN(
+      const std::vector<int32_t> ids,
+      model.tokenizer->Encode(prompt.text, {.add_special_tokens = false,  // the template has them
+                                            .parse_special = true,
+                                            .plain = plain}));
+  return std::vector<uint32_t>(ids.begin(), ids.end());
+}
+
+}  // namespace skein::coordinator
