@@ -376,7 +376,7 @@ class Rank {
                                      .micro_batches = plan.micro_batches,
                                      .max_micro_batch_rows = plan.max_micro_batch_rows,
                                      .page_size = plan.page_size,
-                                     .window = shard.config.LargestWindow()},
+                                     .window = shard.config.LargestWindow(plan.context_length)},
                        .rates = {.prefill_tokens_per_s = kPrefillTokensPerS,
                                  .swap_pages_per_s = shard.swap_pages_per_s},
                        .max_num_seqs = plan.max_num_seqs,

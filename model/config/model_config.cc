@@ -13,11 +13,11 @@ DType ModelConfig::DTypeOf(std::string_view tensor) const {
 }
 
 std::vector<TypeShare> ModelConfig::LayerTypes() const {
-  return stored.any() ? stored.layers : std::vector<TypeShare>{{dtype}};
+  return stored.layers.empty() ? std::vector<TypeShare>{{dtype}} : stored.layers;
 }
 
 std::vector<TypeShare> ModelConfig::OutputTypes() const {
-  return stored.any() ? stored.output : std::vector<TypeShare>{{dtype}};
+  return stored.output.empty() ? std::vector<TypeShare>{{dtype}} : stored.output;
 }
 
 int64_t ModelConfig::LayersOfExperts() const {
@@ -26,9 +26,10 @@ int64_t ModelConfig::LayersOfExperts() const {
   return layers;
 }
 
-int64_t ModelConfig::LargestWindow() const {
-  if (absl::c_linear_search(windows, 0)) return 0;
-  return windows.empty() ? 0 : *absl::c_max_element(windows);
+int64_t ModelConfig::LargestWindow(int64_t context_length) const {
+  if (windows.empty() || absl::c_linear_search(windows, 0)) return 0;
+  const int64_t largest = *absl::c_max_element(windows);
+  return largest < context_length ? largest : 0;
 }
 
 int64_t ModelConfig::ParameterCount() const {

@@ -88,8 +88,9 @@ struct ModelConfig {
   int64_t WindowOf(int64_t layer) const {
     return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
   }
-  // The most positions that any layer attends to; 0: one attends to all.
-  int64_t LargestWindow() const;
+  // The most positions that any layer attends to in a context of so many tokens; 0: one attends to
+  // all of them.
+  int64_t LargestWindow(int64_t context_length) const;
   // The types of the layers' matrices, and of the output matrix.
   std::vector<TypeShare> LayerTypes() const;
   std::vector<TypeShare> OutputTypes() const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,16 +46,16 @@ std::pair<bool, double> Distance(DType dtype, DType other) {
 
 // The type among the rates that stands for another one.
 DType StandInFor(const DeviceRates& rates, DType dtype) {
-  DType best = rates.products.front().dtype;
+  std::optional<DType> best;
   for (const topology::ProductRate& product : rates.products) {
     if (product.dtype == dtype) return dtype;
     if (!IsQuantized(dtype) || !IsQuantized(product.dtype)) continue;
     if (product.dtype == DType::kFp8) continue;  // which alone is no integers
-    if (!IsQuantized(best) || Distance(dtype, product.dtype) < Distance(dtype, best)) {
+    if (!best.has_value() || Distance(dtype, product.dtype) < Distance(dtype, *best)) {
       best = product.dtype;
     }
   }
-  return best;
+  return best.value_or(rates.products.front().dtype);
 }
 
 Products OfDType(const DeviceRates& rates, DType dtype) {

@@ -121,7 +121,7 @@ absl::Status CheckModel(const Plan& plan, const model::ModelConfig& model) {
   SKEIN_RETURN_IF_ERROR(CheckTensorParallel(model, plan.layout.tp_size, plan.layout.ep_size));
   SKEIN_RETURN_IF_ERROR(
       InRange("context_length", plan.context_length, 1, model.max_position_embeddings));
-  const int64_t held = MostHeldPages(plan.context_length, model.LargestWindow(),
+  const int64_t held = MostHeldPages(plan.context_length, model.LargestWindow(plan.context_length),
                                      plan.max_num_batched_tokens, plan.page_size);
   if (held > plan.pages) {
     return absl::InvalidArgumentError(absl::StrCat("pages is ", plan.pages, " of ", plan.page_size,

@@ -76,7 +76,7 @@ ReplicaLimits LimitsWithoutPages(const Job& job, const Candidate& of) {
   limits.hop_dtype = job.hop_dtype;
   limits.deterministic = job.deterministic;
   limits.exact = job.exact;
-  limits.window = job.model.LargestWindow();
+  limits.window = job.model.LargestWindow(job.context_length);
   limits.step_rows = MaxBatchedTokens(job, layout);
   return limits;
 }

@@ -56,7 +56,7 @@ absl::StatusOr<MemoryOfLayouts> FindMemoryOfLayouts(const model::ModelConfig& mo
       .device = task.device,
       .nccl = task.device == DeviceKind::kCuda,
       .peers = task.device == DeviceKind::kCuda,
-      .window = model.LargestWindow()};
+      .window = model.LargestWindow(found.context_length)};
   for (int32_t ranks = 1; ranks <= task.most_ranks; ranks *= 2) {
     for (int32_t pp = 1; pp <= ranks; pp *= 2) {
       const Layout layout = {.tp_size = ranks / pp, .pp_size = pp};

@@ -96,7 +96,7 @@ ReplicaLimits ReplicaLimits::Of(const Plan& plan, const model::ModelConfig& mode
           .nccl = device.nccl,
           .peers = device.peers,
           .ep_size = plan.layout.ep_size,
-          .window = model.LargestWindow(),
+          .window = model.LargestWindow(plan.context_length),
           .step_rows = plan.max_num_batched_tokens};
 }
 

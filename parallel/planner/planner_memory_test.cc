@@ -75,7 +75,12 @@ TEST(PlanJob, GivesWindowsThePagesThatSequencesHold) {
   EXPECT_THAT(PlanJob(machine, Llama8B(), small).status().message(),
               HasSubstr("1 sequence of 8192 tokens needs 512"));
 
+  // So does one that no context reaches the end of.
+  model.config.windows.assign(model.config.num_layers, 8192);
+  EXPECT_EQ(PlanJob(machine, model, {})->plans[0].pages, 16 * 512);
+
   // A layer that attends to all positions keeps all pages.
+  model.config.windows.assign(model.config.num_layers, 1024);
   model.config.windows.back() = 0;
   EXPECT_EQ(PlanJob(machine, model, {})->plans[0].pages, 16 * 512);
 }

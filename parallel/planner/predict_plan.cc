@@ -30,8 +30,8 @@ cost::Replica ReplicaOfPlan(const topology::Machine& machine, const topology::To
   const Layout& layout = plan.layout;
   const int64_t share = SequencesOf(layout, workload, dp_rank);
   const int64_t tokens = workload.prompt_tokens + workload.output_tokens;
-  const int64_t each =
-      MostHeldPages(tokens, model.LargestWindow(), plan.max_num_batched_tokens, plan.page_size);
+  const int64_t each = MostHeldPages(tokens, model.LargestWindow(plan.context_length),
+                                     plan.max_num_batched_tokens, plan.page_size);
   const int64_t most =
       std::min<int64_t>(plan.max_num_seqs, std::max<int64_t>(1, plan.pages / each));
   cost::Replica replica;

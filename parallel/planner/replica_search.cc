@@ -141,7 +141,7 @@ ReplicaLimits ReplicaSearch::LimitsOf(const std::vector<Group>& stages) const {
   limits.kv_dtype = task_.kv_dtype;
   limits.hop_dtype = task_.activations;
   limits.deterministic = task_.deterministic;
-  limits.window = task_.model.LargestWindow();
+  limits.window = task_.model.LargestWindow(task_.context_length);
   limits.step_rows = int64_t{limits.max_micro_batch_rows} * static_cast<int64_t>(stages.size());
   limits.pages = limits.held_pages();
   limits.device = task_.device;

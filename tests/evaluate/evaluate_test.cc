@@ -38,9 +38,9 @@ class EvaluateTest : public ::testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string In(const std::string& name) const { return folder_ + "/" + name; }
 
-  // Mixtral has no vocabulary of its own.
+  // Golden models have no vocabulary of their own.
   static std::string WithVocabulary(const std::string& model) {
-    return model == kBard ? model : testing::GoldenModel("mixtral");
+    return model == kBard ? model : testing::GoldenModel(std::filesystem::path(model).filename());
   }
 
   std::string folder_;

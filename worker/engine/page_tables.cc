@@ -33,7 +33,7 @@ void PageTables::Fork(const PageTable& from, int64_t tokens, PageTable& to) {
   to.pages.assign(from.pages.begin(), from.pages.begin() + PagesOf(tokens));
   to.gone = from.gone;
   to.kept = cache_.Back(from.kept, tokens / page_size_);
-  pool_.Share(Held(to));
+  pool_.Share(to.Held());
 }
 
 bool PageTables::CopiesOnWrite(const PageTable& table, int64_t position) const {
@@ -73,7 +73,7 @@ absl::Status PageTables::Extend(PageTable& table, int64_t begin, int64_t end,
 void PageTables::Truncate(PageTable& table, int64_t tokens) {
   const auto left = static_cast<size_t>(PagesOf(tokens));
   if (left >= table.pages.size()) return;
-  pool_.Free(Held(table).subspan(std::max<int64_t>(static_cast<int64_t>(left) - table.gone, 0)));
+  pool_.Free(table.Held().subspan(std::max<int64_t>(static_cast<int64_t>(left) - table.gone, 0)));
   table.gone = std::min(table.gone, static_cast<int64_t>(left));
   table.pages.resize(left);
   table.announced = std::min(table.announced, static_cast<int64_t>(left));
@@ -83,7 +83,7 @@ void PageTables::Truncate(PageTable& table, int64_t tokens) {
 void PageTables::GiveBack(PageTable& table, int64_t position) {
   const int64_t first = cache_.FirstSeen(position);
   if (first <= table.gone) return;
-  pool_.Free(Held(table).first(first - table.gone));
+  pool_.Free(table.Held().first(first - table.gone));
   table.gone = first;
 }
 
@@ -97,9 +97,9 @@ absl::Status PageTables::SwapOut(PageTable& table, std::vector<PageCopy>& copies
   std::optional<std::vector<int32_t>> places = swap_.Allocate(table.held());
   if (!places.has_value()) return absl::InternalError("the scheduler overfilled the swap pool");
   for (size_t i = 0; i < places->size(); ++i) {
-    copies.push_back({PageCopy::Kind::kSwapOut, Held(table)[i], (*places)[i]});
+    copies.push_back({PageCopy::Kind::kSwapOut, table.Held()[i], (*places)[i]});
   }
-  pool_.Free(Held(table));
+  pool_.Free(table.Held());
   table = {.swapped = *std::move(places), .gone = table.gone};
   return absl::OkStatus();
 }
@@ -108,7 +108,7 @@ absl::Status PageTables::SwapIn(PageTable& table, std::vector<PageCopy>& copies)
   table.pages.assign(table.gone, 0);
   SKEIN_RETURN_IF_ERROR(Allocate(static_cast<int64_t>(table.swapped.size()), table.pages));
   for (size_t i = 0; i < table.swapped.size(); ++i) {
-    copies.push_back({PageCopy::Kind::kSwapIn, table.swapped[i], Held(table)[i]});
+    copies.push_back({PageCopy::Kind::kSwapIn, table.swapped[i], table.Held()[i]});
   }
   swap_.Free(table.swapped);
   table.swapped.clear();
@@ -116,7 +116,7 @@ absl::Status PageTables::SwapIn(PageTable& table, std::vector<PageCopy>& copies)
 }
 
 void PageTables::Release(PageTable& table) {
-  pool_.Free(Held(table));
+  pool_.Free(table.Held());
   swap_.Free(table.swapped);
   table = {};
 }
@@ -124,7 +124,7 @@ void PageTables::Release(PageTable& table) {
 int64_t PageTables::CountOwn(const PageTable& table) const {
   const auto is_own = [this](int32_t page) { return pool_.users(page) == 1; };
   if (window_ > 0) {
-    return pool_.shared_pages() == 0 ? table.held() : absl::c_count_if(Held(table), is_own);
+    return pool_.shared_pages() == 0 ? table.held() : absl::c_count_if(table.Held(), is_own);
   }
   if (table.pages.empty() || is_own(table.pages.front())) return table.held();
   // Whoever shares a page of a table shares all pages before that one.

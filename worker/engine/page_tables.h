@@ -21,7 +21,11 @@ struct PageTable {
   int64_t announced = 0;         // leading pages that the ranks know
   PrefixPlace kept;              // leading pages that are known to be the prefix cache's, too
 
-  int64_t held() const { return static_cast<int64_t>(pages.size()) - gone; }
+  absl::Span<const int32_t> Held() const {
+    if (pages.empty()) return {};  // they are swapped out
+    return absl::MakeConstSpan(pages).subspan(gone);
+  }
+  int64_t held() const { return static_cast<int64_t>(Held().size()); }
 };
 
 // Not thread-safe.
@@ -81,9 +85,6 @@ class PageTables {
 
  private:
   absl::Status Allocate(int64_t count, std::vector<int32_t>& pages);
-  static absl::Span<const int32_t> Held(const PageTable& table) {
-    return absl::MakeConstSpan(table.pages).subspan(table.gone);
-  }
   int64_t PagesOf(int64_t tokens) const { return (tokens + page_size_ - 1) / page_size_; }
 
   const int64_t page_size_;

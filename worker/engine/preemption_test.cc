@@ -51,7 +51,9 @@ TEST(PreemptionTest, TheNewestGivesWayAndComesBack) {
 }
 
 // Two pages of a sequence are in the swap pool, and its next token is still on its way.
-TEST(PreemptionTest, ASequenceThatEndsWhileItIsSwappedOutGivesItsSwapPagesBack) {
+class SwappedOutTest : public ::testing::TestWithParam<int64_t> {};
+
+TEST_P(SwappedOutTest, ASequenceThatEndsWhileItIsSwappedOutGivesItsSwapPagesBack) {
   struct Case {
     std::string name;
     std::function<void(Replica&, const StepOrder& in_flight)> end;
@@ -77,9 +79,12 @@ TEST(PreemptionTest, ASequenceThatEndsWhileItIsSwappedOutGivesItsSwapPagesBack) 
     limits.max_num_seqs = 1;
     limits.swap_pages = 3;
     limits.rates = kSwapIsCheap;
+    limits.scheduler.window = GetParam();
     Replica replica(limits);
-    replica.Add(Request(1, {1, 2, 3, 4, 5, 6}, 20));
-    replica.Step();
+    std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6};
+    if (limits.scheduler.window > 0) prompt.resize(14, 7);  // two of four pages are given back
+    replica.Add(Request(1, prompt, 20));
+    for (size_t rows = 0; rows < prompt.size(); rows += 8) replica.Step();
     const StepOrder in_flight = replica.Next();
     serving::Request urgent = Request(2, {11}, 2);
     urgent.priority = 100;
@@ -99,6 +104,8 @@ TEST(PreemptionTest, ASequenceThatEndsWhileItIsSwappedOutGivesItsSwapPagesBack) 
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Windows, SwappedOutTest, ::testing::Values(0, 5));
 
 // The request waited at another replica, or in the coordinator's queue.
 TEST(PreemptionTest, WhoeverHasWaitedElsewhereIsNotTheNewest) {

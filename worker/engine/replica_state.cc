@@ -64,9 +64,11 @@ absl::Status ReplicaState::Validate(const serving::Request& request) const {
                      request.max_tokens, " exceed the context of ", limits_.context_length));
   }
   const SchedulerLimits& scheduler = limits_.scheduler;
-  if (const int64_t held = plan::MostHeldPages(
-          longest, scheduler.window, scheduler.max_num_batched_tokens, scheduler.page_size);
-      held > limits_.pages) {
+  int64_t held = plan::MostHeldPages(longest, scheduler.window, scheduler.max_num_batched_tokens,
+                                     scheduler.page_size);
+  // Behind a window an answer's first write may copy a page while all others are held.
+  if (scheduler.window > 0 && answers > 1) ++held;
+  if (held > limits_.pages) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the KV cache has ", limits_.pages, " pages of ", scheduler.page_size,
                      " tokens, and the request of ", longest, " tokens may need ", held));
@@ -340,6 +342,7 @@ void ReplicaState::Fork(Sequence& parent) {
     // It computes the prompt's last token once more, which gives it logits to sample from.
     fork.computed = fork.prompt() - 1;
     tables_.Fork(parent.table, fork.computed, fork.table);
+    tables_.GiveBack(fork.table, fork.computed);
     fork.state = Sequence::State::kRunning;
   }
 }

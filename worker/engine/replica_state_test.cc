@@ -249,6 +249,28 @@ TEST(ReplicaStateTest, PagesBehindAWindowAreGivenBackAsSoonAsNoRowSeesThem) {
                         "need 4"));
 }
 
+// A copy of a page that the prefix cache keeps needs one more, which a pool of just so many pages
+// as a sequence holds has not.
+TEST(ReplicaStateTest, AnswersBehindAWindowNeedAPageToCopyTo) {
+  ReplicaLimits limits = Limits();
+  limits.scheduler.window = 6;
+  limits.scheduler.max_num_batched_tokens = 4;
+  limits.scheduler.max_micro_batch_rows = 4;
+  for (const int64_t pages : {3, 4}) {
+    SCOPED_TRACE(pages);
+    limits.pages = pages;  // 5 positions and 4 rows touch 3
+    Replica replica(limits);
+    serving::Request request = Request(1, std::vector<int32_t>(16, 3), 3);
+    request.answers = {{.index = 0}, {.index = 1}};
+    replica.Add(request);
+    const StepReport refused = replica.state.TakeReport();
+    EXPECT_EQ(!refused.answers.empty(), pages == 3);
+    for (int step = 0; step < 40 && !replica.state.idle(); ++step) replica.Step();
+    EXPECT_TRUE(replica.state.idle());
+    EXPECT_EQ(replica.state.TakeReport().load.used_pages, 0);
+  }
+}
+
 TEST(ReplicaStateTest, RequestsThatCannotRunFailByName) {
   struct Case {
     serving::Request request;

@@ -6,11 +6,11 @@
 
 namespace skein::worker {
 
-PrefixCache::PrefixCache(PagePool* pool, int64_t page_size, int64_t window)
+PrefixCache::PrefixCache(PagePool* pool, int64_t page_size, int64_t window, int64_t nodes_of_page)
     : pool_(pool),
       page_size_(page_size),
       window_(window),
-      max_nodes_(pool->total_pages() * (window > 0 ? kNodesOfPage : 1)),
+      max_nodes_(pool->total_pages() * (window > 0 ? nodes_of_page : 1)),
       node_of_page_(pool->total_pages(), kNone) {
   nodes_.reserve(pool->total_pages());
   children_.reserve(pool->total_pages());
@@ -41,7 +41,7 @@ PrefixCache::Hit PrefixCache::Find(absl::Span<const int32_t> tokens, int64_t lim
   Hit best;
   if (known.pages > 0 && known.pages <= full && Stands(known)) {
     best = known;
-    if (!CountIdle(best)) best = {};
+    if (window_ > 0 && !CountIdle(best)) best = {};
   }
   int32_t node = best.node;
   int64_t run = best.pages - best.first;  // of nodes with pages, up to this one
@@ -73,20 +73,31 @@ bool PrefixCache::Insert(absl::Span<const int32_t> tokens, int64_t gone,
                          std::vector<int32_t>& pages, PrefixPlace& kept) {
   const int64_t full = static_cast<int64_t>(tokens.size()) / page_size_;
   ABSL_RAW_CHECK(full <= static_cast<int64_t>(pages.size()), "a sequence has tokens without pages");
-  if (full <= gone) return false;  // none of the full pages is there
+  // None of the full pages is there, or none before them.
+  if (full <= gone || kept.pages == PrefixPlace::kCutOff) return false;
   bool changed = false;
   if (!Stands(kept)) kept = {};
   while (kept.pages < full) {
     const int64_t i = kept.pages;
     int32_t node = Child(kept.node, tokens, i);
     if (node == kNone) {
-      if (nodes() >= max_nodes_) break;
+      if (!MayAdd(i, full, gone, pages)) {
+        kept = {.pages = PrefixPlace::kCutOff};
+        return changed;
+      }
       node = Add(kept.node, tokens.subspan(i * page_size_, page_size_));
     }
     const int32_t page = nodes_[node].page;
-    if (i >= gone && page == kNone) {
+    if (i < gone || page == pages[i]) {
+      // It has its place.
+    } else if (window_ > 0 && pool_->users(pages[i]) > 1) {
+      // A fork shares it that was made when there was no room for its node.
+      kept = {.pages = PrefixPlace::kCutOff};
+      Prune(node);
+      return changed;
+    } else if (page == kNone) {
       Fill(node, pages[i]);
-    } else if (i >= gone && page != pages[i]) {
+    } else {
       ABSL_RAW_CHECK(pool_->users(pages[i]) == 1, "a sequence was forked before it was inserted");
       pool_->Share({page});
       pool_->Free({pages[i]});
@@ -95,9 +106,14 @@ bool PrefixCache::Insert(absl::Span<const int32_t> tokens, int64_t gone,
     }
     kept = PlaceOf(node, i + 1);
   }
-  if (kept.node != kNone) Prune(kept.node);
-  if (!Stands(kept)) kept = {};
   return changed;
+}
+
+bool PrefixCache::MayAdd(int64_t begin, int64_t full, int64_t gone,
+                         absl::Span<const int32_t> pages) const {
+  if (nodes() + full - begin > max_nodes_) return false;
+  // Without a window the rule of forks holds, and Fill checks it.
+  return window_ == 0 || pool_->users(pages[std::max(begin, gone)]) == 1;
 }
 
 PrefixPlace PrefixCache::Back(PrefixPlace place, int64_t pages) const {

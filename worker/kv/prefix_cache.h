@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,9 @@ namespace skein::worker {
 
 // A node of the tree, by the full pages of tokens that lead to it.
 struct PrefixPlace {
+  // Of a sequence that keeps no more pages: what is before them has no nodes.
+  static constexpr int64_t kCutOff = std::numeric_limits<int64_t>::max();
+
   int64_t pages = 0;
   int32_t node = -1;
   uint64_t insert = 0;  // the number of the insertion that brought the node
@@ -36,18 +40,16 @@ struct PrefixHit : PrefixPlace {
   int64_t idle = 0;   // so many of the pages from `first` on are used by no sequence
 };
 
-// Not thread-safe. Memory for as many nodes as the pool has pages is taken at once; with a window
-// there are at most kNodesOfPage times as many.
+// Not thread-safe. There are as many nodes as the pool has pages; with a window at most
+// nodes_of_page times as many.
 class PrefixCache {
  public:
   using Hit = PrefixHit;
 
-  // Contexts of so many windows leave all their nodes behind, whose pages are a window's.
-  static constexpr int64_t kNodesOfPage = 8;
-
   // The pool outlives it; nobody else caches pages of the pool. page_size: tokens per page, > 0.
   // window: how many positions a row attends to at most, its own included; 0: all before it.
-  PrefixCache(PagePool* pool, int64_t page_size, int64_t window = 0);
+  // nodes_of_page: contexts of so many windows may leave all their nodes behind.
+  PrefixCache(PagePool* pool, int64_t page_size, int64_t window = 0, int64_t nodes_of_page = 8);
 
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
@@ -57,8 +59,9 @@ class PrefixCache {
 
   // The longest prefix of `tokens`, in full pages, of at most `limit` tokens, behind which a row
   // finds the pages that it sees. Does not count as a use. `known`: an earlier answer for the same
-  // tokens; while its pages are there the search goes on behind them. Costs a hash lookup per page
-  // found and one more, and a look at each idle page (with a window: at each page of it).
+  // tokens; while its pages are there the search goes on behind them. Costs a hash lookup per node
+  // that the tokens lead to and one more, and a look at each idle page (with a window: at each page
+  // of it).
   Hit Find(absl::Span<const int32_t> tokens, int64_t limit, const Hit& known = {}) const;
   // The pages of `hit`, which is Find's answer now, with one user more each; those before
   // hit.first are 0.
@@ -71,7 +74,8 @@ class PrefixCache {
   // pages[i] becomes that one, the user moves over, and the sequence's own is freed: the bits are
   // the same. Returns whether `pages` changed. To be called whenever `tokens` has grown. `kept` is
   // where the last call for the sequence (or its hit) led to, and becomes where this one does:
-  // costs one or two hash lookups per page from there on.
+  // costs one or two hash lookups per page from there on. With a window it may come to be cut off:
+  // there is no room for nodes, or a fork shares pages that never had one.
   bool Insert(absl::Span<const int32_t> tokens, int64_t gone, std::vector<int32_t>& pages,
               PrefixPlace& kept);
   // The place at most `pages` pages deep on the way to `place`; the root, where that is gone.
@@ -121,6 +125,8 @@ class PrefixCache {
   int32_t Child(int32_t parent, absl::Span<const int32_t> tokens, int64_t index) const;
   int32_t Add(int32_t parent, absl::Span<const int32_t> page_tokens);
   void Fill(int32_t node, int32_t page);
+  // Whether the nodes for pages [begin, full) of a sequence may be added.
+  bool MayAdd(int64_t begin, int64_t full, int64_t gone, absl::Span<const int32_t> pages) const;
   // Takes nodes away that have neither a page nor children, from `node` towards the root.
   void Prune(int32_t node);
 

@@ -350,7 +350,7 @@ TEST_F(WindowTest, NodesHaveABound) {
     Compute(text, sequence);
     GiveBack(cache_.FirstSeen(std::ssize(text)), sequence);
     cache_.Evict(16);
-    ASSERT_LE(cache_.nodes(), 16 * PrefixCache::kNodesOfPage);
+    ASSERT_LE(cache_.nodes(), 16 * 8);
   }
   EXPECT_GE(pool_.free_pages(), 13);
   End(sequence);
@@ -359,6 +359,46 @@ TEST_F(WindowTest, NodesHaveABound) {
   EXPECT_EQ(pool_.free_pages(), 16);
   Compute("abcd", sequence);
   EXPECT_EQ(Find("abcd").pages, 2);
+}
+
+// A fork shares pages that were kept from the tree by its bound; neither of them is kept later.
+TEST_F(WindowTest, ForksOfWhatHadNoRoomAreCutOff) {
+  PrefixCache cache(&pool_, kPageSize, /*window=*/4, /*nodes_of_page=*/1);  // 16 nodes
+  const auto compute = [&](const std::string& text, Sequence& sequence) {
+    while (std::ssize(sequence.pages) * kPageSize < std::ssize(text)) {
+      if (pool_.free_pages() == 0) cache.Evict(1);
+      sequence.pages.push_back(pool_.Allocate(1)->front());
+    }
+    cache.Insert(Tokens(text), sequence.gone, sequence.pages, sequence.kept);
+  };
+  Sequence other;
+  std::string text;
+  for (int page = 0; page < 14; ++page) {
+    text += "ab";
+    compute(text, other);
+    GiveBack(cache.FirstSeen(std::ssize(text)), other);
+  }
+  Sequence parent;
+  compute("uvwxyz", parent);  // three more than there is room for
+  EXPECT_EQ(parent.kept.pages, PrefixPlace::kCutOff);
+  EXPECT_EQ(cache.nodes(), 14);
+  Sequence fork = parent;
+  fork.kept = cache.Back(parent.kept, 3);
+  pool_.Share(fork.pages);
+  End(other);
+  cache.Evict(16);
+  EXPECT_EQ(cache.nodes(), 0);
+  compute("uvwxyz12", fork);
+  EXPECT_EQ(fork.kept.pages, PrefixPlace::kCutOff);
+  EXPECT_EQ(cache.nodes(), 0);
+  parent.kept = {};
+  compute("uvwxyz34", parent);
+  EXPECT_EQ(cache.nodes(), 0);
+  // Alone again, and looked at anew, as after a swap.
+  End(fork);
+  parent.kept = {};
+  compute("uvwxyz34", parent);
+  EXPECT_EQ(cache.Find(Tokens("uvwxyz34"), 8).pages, 4);
 }
 
 using PrefixCacheDeathTest = PrefixCacheTest;

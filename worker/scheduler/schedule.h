@@ -101,7 +101,8 @@ struct Preemption {
 
 // One step. It takes effect in this order: preemptions, admissions (the pages that they share
 // before those that are brought back, which may evict), then pages for the chunks: each sequence
-// holds pages for its computed tokens and its chunks' at the end.
+// holds pages for its computed tokens and its chunks' at the end, and gives back then what is
+// behind the window.
 struct StepPlan {
   std::vector<Preemption> preemptions;
   // Waiting sequences that are admitted: new, recomputed or swapped back. One that outranks the
@@ -114,7 +115,7 @@ struct StepPlan {
 
 // Plans the next step. Progress is certain: unless all waiting sequences are pending, a plan is
 // empty only where sequences outside the snapshot hold pages or slots. No sequence may be passed
-// that alone exceeds all pages.
+// that alone comes to hold more than all pages at once.
 StepPlan Schedule(const Snapshot& snapshot, const SchedulerLimits& limits);
 
 }  // namespace skein::worker
