@@ -43,6 +43,17 @@ std::string Small(const std::string& patch) {
   return config.dump();
 }
 
+TEST(ModelConfigTest, AWindowCountsWhereAllLayersHaveOneThatEnds) {
+  ModelConfig config;
+  EXPECT_EQ(config.LargestWindow(1000), 0);
+  config.windows = {100, 300, 200};
+  EXPECT_EQ(config.LargestWindow(1000), 300);
+  EXPECT_EQ(config.LargestWindow(301), 300);
+  EXPECT_EQ(config.LargestWindow(300), 0);  // no row looks back so far
+  config.windows[1] = 0;
+  EXPECT_EQ(config.LargestWindow(1000), 0);
+}
+
 TEST(ModelConfigTest, ReadsTransformers4) {
   SKEIN_ASSERT_OK_AND_ASSIGN(ModelConfig config, ParseModelConfig(kLlama31));
   EXPECT_EQ(config.architecture, "LlamaForCausalLM");

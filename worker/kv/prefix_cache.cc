@@ -81,7 +81,7 @@ bool PrefixCache::Insert(absl::Span<const int32_t> tokens, int64_t gone,
     const int64_t i = kept.pages;
     int32_t node = Child(kept.node, tokens, i);
     if (node == kNone) {
-      if (!MayAdd(i, full, gone, pages)) {
+      if (nodes() + full - i > max_nodes_) {
         kept = {.pages = PrefixPlace::kCutOff};
         return changed;
       }
@@ -107,13 +107,6 @@ bool PrefixCache::Insert(absl::Span<const int32_t> tokens, int64_t gone,
     kept = PlaceOf(node, i + 1);
   }
   return changed;
-}
-
-bool PrefixCache::MayAdd(int64_t begin, int64_t full, int64_t gone,
-                         absl::Span<const int32_t> pages) const {
-  if (nodes() + full - begin > max_nodes_) return false;
-  // Without a window the rule of forks holds, and Fill checks it.
-  return window_ == 0 || pool_->users(pages[std::max(begin, gone)]) == 1;
 }
 
 PrefixPlace PrefixCache::Back(PrefixPlace place, int64_t pages) const {

@@ -125,8 +125,6 @@ class PrefixCache {
   int32_t Child(int32_t parent, absl::Span<const int32_t> tokens, int64_t index) const;
   int32_t Add(int32_t parent, absl::Span<const int32_t> page_tokens);
   void Fill(int32_t node, int32_t page);
-  // Whether the nodes for pages [begin, full) of a sequence may be added.
-  bool MayAdd(int64_t begin, int64_t full, int64_t gone, absl::Span<const int32_t> pages) const;
   // Takes nodes away that have neither a page nor children, from `node` towards the root.
   void Prune(int32_t node);
 
