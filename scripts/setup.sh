@@ -25,21 +25,25 @@ case ${1:-} in
   *) misuse "unknown argument '$1'" ;;
 esac
 
-# What the machine is. Sets $system, or stops.
+# What the machine is. Sets $system, and adds the Boost with coroutines that it has; or stops.
 recognise() {
+  local boost=libboost1.83-dev
   # shellcheck source=/dev/null
   system=$(. /etc/os-release 2>/dev/null && say "${ID:-} ${VERSION_ID:-}") || system=unknown
   case $system in
-    'debian 12' | 'debian 13') ;;
+    'debian 12') boost=libboost1.81-dev ;;
+    'debian 13') ;;
     'ubuntu 24.04') say "set-up: Ubuntu 24.04 has the same packages, but Skein is untested on it" ;;
     *)
       complain "this system ('$system') is none of Debian 12, Debian 13 and Ubuntu 24.04."
-      complain "Install what these packages of Debian hold, and build by hand as README.md says:"
-      printf '  %s\n' "${packages[@]}" >&2
+      complain "Install what these packages of Debian 13 hold, and build by hand as README.md says:"
+      printf '  %s\n' "${packages[@]}" "$boost" >&2
       exit 1
       ;;
   esac
   [[ $(uname -m) == x86_64 ]] || die "Skein builds on x86-64 only so far; this machine is '$(uname -m)'"
+  build_packages+=("$boost")
+  packages+=("$boost")
 }
 
 # The packages that are not installed, one a line.

@@ -1,6 +1,7 @@
 // A client that sends bytes as it is told and reads what comes, for tests of HTTP on the wire.
 #pragma once
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -38,7 +39,7 @@ class HttpTestClient {
     sockaddr_in in = {};
     in.sin_family = AF_INET;
     in.sin_port = htons(static_cast<uint16_t>(to.port));
-    in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    inet_pton(AF_INET, to.host.c_str(), &in.sin_addr);
     EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&in), sizeof(in)), 0);
   }
   ~HttpTestClient() { Close(); }

@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/file.h"
+#include "coordinator/gateway/http_client_for_tests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
@@ -24,6 +25,7 @@
 namespace skein::testing {
 namespace {
 
+using coordinator::HttpTestClient;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -68,6 +70,43 @@ void ListenAndPortFile() {
   const std::string address = ReadFileOrEmpty(port_file);
   EXPECT_THAT(address, StartsWith("127.0.0.2:"));
   EXPECT_TRUE(Run(kSkein, "status --coordinator=" + address).ok());
+}
+
+// What HTTP answers of a coordinator with these flags, on a free port.
+HttpTestClient::Response AskOverHttp(const std::string& flag, const std::string& path,
+                                     const std::string& body) {
+  const std::string port_file = NewPath("http");
+  std::vector<std::string> argv = {kCoordinator, "--model=checkpoints/bard", "--listen=127.0.0.1:0",
+                                   "--http=127.0.0.2:0", "--http-port-file=" + port_file};
+  if (!flag.empty()) argv.push_back(flag);
+  Process coordinator({.name = "coordinator", .argv = argv});
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (!std::filesystem::exists(port_file) && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  const std::string address = ReadFileOrEmpty(port_file);
+  EXPECT_THAT(address, StartsWith("127.0.0.2:"));
+  EXPECT_TRUE(coordinator.WaitForOutput("HTTP on http://127.0.0.2:", absl::Seconds(20)));
+  HttpTestClient client(address.substr(0, address.find('\n')));
+  body.empty() ? client.Get(path) : client.Post(path, body);
+  return client.Read();
+}
+
+// Both show: the file comes, and has the address.
+void HttpAndPortFile() {
+  const HttpTestClient::Response models = AskOverHttp("", "/v1/models", "");
+  EXPECT_EQ(models.status, 200);
+  EXPECT_THAT(models.body, HasSubstr("\"id\":\"bard\""));
+}
+
+void ChatTemplate() {
+  constexpr char kChat[] = R"({"messages": [{"role": "user", "content": "hi"}]})";
+  EXPECT_EQ(AskOverHttp("", "/apply-template", kChat).body,  // the model's own
+            R"({"prompt":"<|endoftext|>JULIET:\nhi\n\nROMEO:\n"})");
+  const std::string file = NewPath("template");
+  std::ofstream(file) << "{{ messages[0].role }} says {{ messages[0].content }}";
+  EXPECT_EQ(AskOverHttp("--chat-template=" + file, "/apply-template", kChat).body,
+            R"({"prompt":"user says hi"})");
 }
 
 void LogLevel() {
@@ -280,6 +319,9 @@ FlagCases CoordinatorCases() {
       {{"", "--model"}, Model},
       {{"", "--listen"}, ListenAndPortFile},
       {{"", "--port-file"}, ListenAndPortFile},
+      {{"", "--http"}, HttpAndPortFile},
+      {{"", "--http-port-file"}, HttpAndPortFile},
+      {{"", "--chat-template"}, ChatTemplate},
       {{"", "--log-level"}, LogLevel},
       {{"", "--layout"}, Layout},
       {{"", "--context-length"}, ContextLength},
