@@ -124,26 +124,34 @@ class StreamedAnswer final : public GenerationsAnswer {
 
  private:
   void Say(const std::vector<Json>& events) {
-    for (const Json& event : events) absl::StrAppend(&text_, "data: ", Dump(event), "\n\n");
+    for (const Json& event : events) {
+      if (format_->names_events()) {
+        absl::StrAppend(&text_, "event: ", event["type"].get_ref<const std::string&>(), "\n");
+      }
+      absl::StrAppend(&text_, "data: ", Dump(event), "\n\n");
+    }
+  }
+  void SayDone() {
+    if (!format_->names_events()) text_ += "data: [DONE]\n\n";
   }
   void OnPiece(Choice piece) override {
     const auto index = static_cast<size_t>(piece.index);
     if (begun_.size() <= index) begun_.resize(index + 1);
-    if (!begun_[index]) Say(format_->Begin(piece));
+    if (!begun_[index]) Say(format_->Begin(piece, usage_));
     begun_[index] = true;
-    Say(format_->Piece(piece));
+    Say(format_->Piece(piece, usage_));
   }
   Part Ready(bool last) override {
     if (last) {
       if (const std::optional<Json> end = format_->End(usage_)) Say({*end});
-      text_ += "data: [DONE]\n\n";
+      SayDone();
     }
     return Send(last);
   }
   Part Failed(const absl::Status& error) override {
     if (!sent_head_ && text_.empty()) return ToAnswer(ErrorOf(error))->Next();
     Say({ToJson(ErrorOf(error))});
-    text_ += "data: [DONE]\n\n";
+    SayDone();
     return Send(/*last=*/true);
   }
   Part Send(bool last) {

@@ -104,7 +104,8 @@ ApiError ErrorOfTemplate(const absl::Status& status) {
 
 Json ToJson(const ApiError& error) {
   const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
-  return {{"error",
+  return {{"type", "error"},
+          {"error",
            {{"message", error.message},
             {"type", std::string(TypeOf(error.status))},
             {"param", or_null(error.param)},

@@ -1,4 +1,5 @@
-// Errors as OpenAI's API has them: {"error": {"message", "type", "param", "code"}}.
+// Errors as OpenAI's API has them, {"error": {"message", "type", "param", "code"}}, and
+// Anthropic's, which has the same and says {"type": "error"} beside it: one form is both.
 #pragma once
 
 #include <memory>

@@ -41,10 +41,15 @@ class ApiFormat {
   virtual Json Whole(std::vector<Choice>& choices, const TokenUsage& usage) = 0;
 
   // The events of a stream. Begin comes before a choice's first piece.
-  virtual std::vector<Json> Begin(const Choice& /*choice*/) { return {}; }
-  virtual std::vector<Json> Piece(const Choice& piece) = 0;
+  // `usage` is what was counted so far.
+  virtual std::vector<Json> Begin(const Choice& /*choice*/, const TokenUsage& /*usage*/) {
+    return {};
+  }
+  virtual std::vector<Json> Piece(const Choice& piece, const TokenUsage& usage) = 0;
   // Behind the last piece; none: nothing.
   virtual std::optional<Json> End(const TokenUsage& usage) = 0;
+  // Whether events are named by their "type", as Anthropic's are; the others end with [DONE].
+  virtual bool names_events() const { return false; }
 };
 
 }  // namespace skein::coordinator

@@ -47,12 +47,12 @@ class ChatFormat final : public ApiFormat {
     return response;
   }
 
-  std::vector<Json> Begin(const Choice& choice) override {
+  std::vector<Json> Begin(const Choice& choice, const TokenUsage& /*usage*/) override {
     return {Chunk(choice, {{"role", "assistant"}, {"content", ""}}, /*logprobs=*/Json(),
                   /*reason=*/Json())};
   }
 
-  std::vector<Json> Piece(const Choice& piece) override {
+  std::vector<Json> Piece(const Choice& piece, const TokenUsage& /*usage*/) override {
     std::vector<Json> chunks;
     if (!piece.text.empty() || (logprobs_ && !piece.tokens.empty())) {
       chunks.push_back(Chunk(piece, {{"content", piece.text}}, Logprobs(piece), Json()));

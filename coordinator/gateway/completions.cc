@@ -55,7 +55,7 @@ class CompletionFormat final : public ApiFormat {
     return response;
   }
 
-  std::vector<Json> Piece(const Choice& piece) override {
+  std::vector<Json> Piece(const Choice& piece, const TokenUsage& /*usage*/) override {
     const bool first = begun_.emplace(piece.index, true).second;
     return {Frame(Json::array({ChoiceJson(piece, piece.index, first)}))};
   }

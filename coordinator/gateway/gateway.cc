@@ -13,6 +13,7 @@
 #include "coordinator/gateway/chat.h"
 #include "coordinator/gateway/completions.h"
 #include "coordinator/gateway/json_answer.h"
+#include "coordinator/gateway/messages.h"
 #include "coordinator/gateway/text_tools.h"
 #include "spdlog/spdlog.h"
 
@@ -76,6 +77,10 @@ constexpr Route kRoutes[] = {
      [](const Asked& asked) { return Complete(asked.body, &asked.service, asked.wake); }},
     {"POST", "/v1/chat/completions",
      [](const Asked& asked) { return Chat(asked.body, &asked.service, asked.wake); }},
+    {"POST", "/v1/messages",
+     [](const Asked& asked) { return Messages(asked.body, &asked.service, asked.wake); }},
+    {"POST", "/v1/messages/count_tokens",
+     [](const Asked& asked) { return CountTokens(asked.body, asked.service.model()); }},
     {"POST", "/apply-template",
      [](const Asked& asked) { return ApplyTemplate(asked.body, asked.service.model()); }},
     {"POST", "/tokenize",

@@ -437,8 +437,8 @@ TEST_F(GatewayTest, FailuresAreErrorsBeforeAndInTheMiddleOfAStream) {
       EXPECT_THAT(client_.ReadChunk(), HasSubstr("\"one\""));
       fail(*request);
       const std::string last = client_.ReadChunk();
-      EXPECT_THAT(last, AllOf(HasSubstr("data: {\"error\":{\"message\":"), HasSubstr("NaN"),
-                              HasSubstr("data: [DONE]\n\n")));
+      EXPECT_THAT(last, AllOf(HasSubstr("data: {\"type\":\"error\",\"error\":{\"message\":"),
+                              HasSubstr("NaN"), HasSubstr("data: [DONE]\n\n")));
       EXPECT_EQ(client_.ReadChunk(), "");
     } else {
       fail(*request);
@@ -590,6 +590,65 @@ TEST_F(GatewayTest, WrongChatsNameTheirField) {
     EXPECT_EQ(error["param"], c.param) << error;
     EXPECT_THAT(error["message"].get<std::string>(), HasSubstr(c.why));
   }
+}
+
+TEST_F(GatewayTest, MessagesAreAnthropicsChats) {
+  StartJob(nullptr);
+  const json block = {{{"type", "text"}, {"text", "be brief"}}};
+  client_.Post("/v1/messages", json({{"model", "fake"},
+                                     {"max_tokens", 9},
+                                     {"system", block},
+                                     {"messages", Messages({{"user", "hi"}})},
+                                     {"stop_sequences", {"END"}}})
+                                   .dump());
+  std::optional<serving::Request> request = job_->WaitForRequest();
+  ASSERT_TRUE(request.has_value());
+  std::string prompt;
+  for (const int32_t id : request->prompt) prompt += id == 256 ? '|' : static_cast<char>(id);
+  EXPECT_EQ(prompt, "s:be brief|u:hi|a:");
+  EXPECT_EQ(request->max_tokens, 9);
+  job_->Send(TextOutput(request->id, "so END", serving::Finish::kNotFinished));
+  json message = json::parse(client_.Read().body);
+  EXPECT_THAT(message["id"].get<std::string>(), ::testing::StartsWith("msg_"));
+  message.erase("id");
+  EXPECT_EQ(message, json::parse(R"({"type": "message", "role": "assistant", "model": "fake",
+      "content": [{"type": "text", "text": "so "}], "stop_reason": "stop_sequence",
+      "stop_sequence": "END", "usage": {"input_tokens": 18, "output_tokens": 6}})"));
+
+  client_.Post(
+      "/v1/messages",
+      json({{"max_tokens", 9}, {"messages", Messages({{"user", "hi"}})}, {"stream", true}}).dump());
+  request = job_->WaitForRequest();
+  ASSERT_TRUE(request.has_value());
+  job_->Send(TextOutput(request->id, "yes", serving::Finish::kEos));
+  const Response stream = client_.Read();
+  std::vector<std::string> names;
+  std::map<std::string, json> events;
+  for (const absl::string_view event : absl::StrSplit(stream.body, "\n\n", absl::SkipEmpty())) {
+    const std::vector<std::string> lines = absl::StrSplit(event, '\n');
+    ASSERT_EQ(lines.size(), 2u) << event;
+    names.push_back(lines[0]);
+    const json data = json::parse(lines[1].substr(6));
+    EXPECT_EQ(lines[0], absl::StrCat("event: ", data["type"].get<std::string>()));
+    events[data["type"]] = data;
+  }
+  EXPECT_THAT(names, ElementsAre("event: message_start", "event: content_block_start",
+                                 "event: content_block_delta", "event: content_block_stop",
+                                 "event: message_delta", "event: message_stop"));
+  EXPECT_EQ(events["message_start"]["message"]["usage"],
+            json({{"input_tokens", 7}, {"output_tokens", 0}}));
+  EXPECT_EQ(events["content_block_delta"]["delta"],
+            json({{"type", "text_delta"}, {"text", "yes"}}));
+  EXPECT_EQ(events["message_delta"]["delta"]["stop_reason"], "end_turn");
+  EXPECT_EQ(events["message_delta"]["usage"]["output_tokens"], 4);  // and the end
+
+  EXPECT_EQ(PostJson("/v1/messages/count_tokens", {{"messages", Messages({{"user", "hi"}})}}),
+            json({{"input_tokens", 7}}));
+  const json error = PostJson("/v1/messages", {{"messages", Messages({{"user", "hi"}})}}, 400);
+  EXPECT_EQ(error["type"], "error");
+  EXPECT_EQ(error["error"]["type"], "invalid_request_error");
+  EXPECT_EQ(error["error"]["param"], "max_tokens");
+  EXPECT_EQ(PostJson("/v1/messages", {{"max_tokens", 3}}, 400)["error"]["param"], "messages");
 }
 
 TEST(GatewayWithoutTemplateTest, ChatsSayWhatIsMissing) {
