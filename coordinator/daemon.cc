@@ -1,9 +1,8 @@
 #include "coordinator/daemon.h"
 
-#include <algorithm>
+#include <thread>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "spdlog/spdlog.h"
 
@@ -45,9 +44,9 @@ absl::Status Daemon::Start() {
 }
 
 void Daemon::Shutdown(absl::Duration grace) {
-  const absl::Time end = absl::Now() + grace;
-  gateway_.Shutdown(grace);
-  server_.Shutdown(std::max(absl::ZeroDuration(), end - absl::Now()));
+  std::thread http([&] { gateway_.Shutdown(grace); });
+  server_.Shutdown(grace);
+  http.join();
 }
 
 void Daemon::StartDrain() {

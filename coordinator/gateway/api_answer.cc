@@ -31,7 +31,10 @@ class GenerationsAnswer : public HttpAnswer {
   }
 
   absl::Status Admit(const ApiRequest& request, const HttpServer::Wake& wake) {
-    for (const GenerateRequest& prompt : request.prompts) {
+    for (const auto& input : request.prompts) {
+      // What is wrong with the first copy is said before there is a second.
+      GenerateRequest prompt = request.common;
+      prompt.input = input;
       absl::StatusOr<std::shared_ptr<Generation>> generation =
           service_->Generate(prompt, [wake](Generation::Ready ready) {
             if (ready == Generation::Ready::kAll) wake();
@@ -40,7 +43,7 @@ class GenerationsAnswer : public HttpAnswer {
       generations_.push_back(*std::move(generation));
       open_ += prompt.n;
     }
-    answers_each_ = static_cast<int32_t>(request.prompts.front().n);
+    answers_each_ = static_cast<int32_t>(request.common.n);
     return absl::OkStatus();
   }
 

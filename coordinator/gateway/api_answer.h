@@ -13,7 +13,8 @@
 namespace skein::coordinator {
 
 struct ApiRequest {
-  std::vector<GenerateRequest> prompts;  // at least one; of each as many answers
+  GenerateRequest common;                                 // of all prompts, without input
+  std::vector<decltype(GenerateRequest::input)> prompts;  // at least one
   bool stream = false;
   std::string_view input = "prompt";  // the field that the prompts come from, for errors
 };

@@ -20,12 +20,14 @@ std::string_view TypeOf(int status) {
       return "permission_error";
     case 404:
       return "not_found_error";
+    case 413:
+      return "request_too_large";
     case 429:
       return "rate_limit_error";
     case 503:
-      return "service_unavailable_error";
+      return "overloaded_error";
     default:
-      return status < 500 ? "invalid_request_error" : "internal_error";
+      return status < 500 ? "invalid_request_error" : "api_error";
   }
 }
 
@@ -83,8 +85,10 @@ ApiError ErrorOf(const absl::Status& status, std::string_view input) {
       error.status = 429;
       error.code = "queue_full";
       break;
-    case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kFailedPrecondition:
+      error.code = "too_large";  // for any replica, however long it waits
+      break;
+    case absl::StatusCode::kUnavailable:
       error.status = 503;
       error.code = "unavailable";
       break;

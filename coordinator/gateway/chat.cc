@@ -138,15 +138,12 @@ std::unique_ptr<HttpAnswer> Chat(const json& body, InferenceService* service,
   std::optional<int64_t> max_tokens = reader.Int("max_completion_tokens", 1, kMaxInt32);
   if (!max_tokens.has_value()) max_tokens = reader.Int("max_tokens", 1, kMaxInt32);
   if (max_tokens.has_value()) request.max_tokens = static_cast<uint32_t>(*max_tokens);
-  const Conversation conversation = ReadConversation(reader);
+  std::vector<uint32_t> prompt = ReadPrompt(reader, model);
   if (reader.error().has_value()) return ToAnswer(*reader.error());
-
-  const auto prompt = RenderPrompt(conversation, model, absl::Now());
-  if (!prompt.ok()) return ToAnswer(ErrorOfTemplate(prompt.status()));
-  absl::StatusOr<std::vector<uint32_t>> tokens = EncodePrompt(*prompt, model);
-  if (!tokens.ok()) return ToAnswer(ErrorOf(tokens.status()));
-  request.input = *std::move(tokens);
-  return Answer({.prompts = {std::move(request)}, .stream = options.stream, .input = "messages"},
+  return Answer({.common = std::move(request),
+                 .prompts = {std::move(prompt)},
+                 .stream = options.stream,
+                 .input = "messages"},
                 std::make_unique<ChatFormat>(options, logprobs, model), service, wake);
 }
 

@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/range.h"
 #include "base/status_macros.h"
+#include "coordinator/gateway/api_error.h"
 #include "model/tokenizer/tokenizer.h"
 
 namespace skein::coordinator {
@@ -141,6 +143,20 @@ absl::StatusOr<std::vector<uint32_t>> EncodePrompt(const model::RenderedText& pr
                                             .parse_special = true,
                                             .plain = plain}));
   return std::vector<uint32_t>(ids.begin(), ids.end());
+}
+
+std::vector<uint32_t> ReadPrompt(BodyReader& body, const ServedModel& model) {
+  const Conversation conversation = ReadConversation(body);
+  if (body.error().has_value()) return {};
+  const auto prompt = RenderPrompt(conversation, model, absl::Now());
+  if (!prompt.ok()) {
+    body.Fail(ErrorOfTemplate(prompt.status()));
+    return {};
+  }
+  absl::StatusOr<std::vector<uint32_t>> tokens = EncodePrompt(*prompt, model);
+  if (tokens.ok()) return *std::move(tokens);
+  body.Fail(ErrorOf(tokens.status()));
+  return {};
 }
 
 }  // namespace skein::coordinator

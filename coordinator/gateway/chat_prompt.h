@@ -30,6 +30,9 @@ Conversation ReadConversation(BodyReader& body);
 absl::StatusOr<model::RenderedText> RenderPrompt(const Conversation& conversation,
                                                  const ServedModel& model, absl::Time now);
 
+// All of it: what a body's conversation is in tokens. Errors are the reader's.
+std::vector<uint32_t> ReadPrompt(BodyReader& body, const ServedModel& model);
+
 // Its tokens. Special tokens that users wrote are text. InvalidArgument, too, for a text that is
 // longer than any context could hold.
 absl::StatusOr<std::vector<uint32_t>> EncodePrompt(const model::RenderedText& prompt,

@@ -26,7 +26,8 @@ using nlohmann::json;
 using Json = ApiFormat::Json;
 
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMaxPrompts = 64;  // of a request: each takes a place in the queue
+constexpr int64_t kMaxPrompts = 64;   // of a request: each takes a place in the queue
+constexpr int64_t kMaxAnswers = 128;  // likewise: all of them are kept until the last has ended
 constexpr uint32_t kDefaultMaxTokens = 16;
 
 // What a request asks for beside its prompts.
@@ -46,6 +47,10 @@ class CompletionFormat final : public ApiFormat {
       : options_(options), prompts_(std::move(prompts)), model_(model) {}
 
   Json Whole(std::vector<Choice>& choices, const TokenUsage& usage) override {
+    // Those of a prompt come with the first of its answers.
+    for (size_t i = 0; i < choices.size(); i += static_cast<size_t>(options_.best_of)) {
+      prompt_rows_.push_back(std::move(choices[i].prompt_logprobs));
+    }
     Json list = Json::array();
     for (Choice* const choice : Best(choices)) {
       list.push_back(ChoiceJson(*choice, static_cast<int32_t>(list.size()), /*first=*/true));
@@ -88,7 +93,7 @@ class CompletionFormat final : public ApiFormat {
       return sum / std::max<double>(1, static_cast<double>(choice->tokens.size()));
     };
     std::vector<Choice*> best;
-    for (size_t begin = 0; begin < choices.size(); begin += options_.best_of) {
+    for (size_t begin = 0; begin < choices.size(); begin += static_cast<size_t>(options_.best_of)) {
       std::vector<Choice*> of_prompt;
       for (int32_t i = 0; i < options_.best_of; ++i) of_prompt.push_back(&choices[begin + i]);
       if (options_.n < options_.best_of) {
@@ -137,8 +142,9 @@ class CompletionFormat final : public ApiFormat {
     };
     if (with_prompt) {
       const std::string& prompt = prompts_[static_cast<size_t>(choice.prompt)];
+      const std::vector<AnswerToken>& rows = prompt_rows_[static_cast<size_t>(choice.prompt)];
       int64_t rest = 0;
-      for (const AnswerToken& token : choice.prompt_logprobs) {
+      for (const AnswerToken& token : rows) {
         rest += CountCharacters(TokenText(*model_.tokenizer, token.id));
       }
       const int64_t first = std::max<int64_t>(0, CountCharacters(prompt) - rest);
@@ -147,7 +153,7 @@ class CompletionFormat final : public ApiFormat {
       tops.push_back(Json());
       offsets.push_back(offset);
       offset += first;
-      for (const AnswerToken& token : choice.prompt_logprobs) add(token);
+      for (const AnswerToken& token : rows) add(token);
     }
     if (!options_.only_prompt) {
       for (const AnswerToken& token : choice.tokens) add(token);
@@ -173,8 +179,9 @@ class CompletionFormat final : public ApiFormat {
   const ServedModel& model_;
   const std::string id_ = NewResponseId("cmpl-");
   const int64_t created_ = absl::ToUnixSeconds(absl::Now());
-  std::map<int32_t, bool> begun_;       // choices of a stream
-  std::map<int32_t, int64_t> offsets_;  // by choice: characters so far
+  std::vector<std::vector<AnswerToken>> prompt_rows_;  // of the whole answer, by prompt
+  std::map<int32_t, bool> begun_;                      // choices of a stream
+  std::map<int32_t, int64_t> offsets_;                 // by choice: characters so far
 };
 
 using Input = decltype(GenerateRequest::input);
@@ -250,6 +257,9 @@ Options ReadOptions(BodyReader& body, GenerateRequest& request) {
     options.logprobs = static_cast<int32_t>(*logprobs);
     request.sampling.values["logprobs"] = *options.logprobs;
     if (options.echo) request.prompt_logprobs = options.logprobs;
+    if (options.echo && options.stream.stream) {
+      body.Fail("echo", "cannot be streamed with logprobs: those of the prompt come in pieces");
+    }
   } else if (options.best_of > options.n) {
     request.sampling.values["logprobs"] = 0;
   }
@@ -261,16 +271,19 @@ Options ReadOptions(BodyReader& body, GenerateRequest& request) {
 std::unique_ptr<HttpAnswer> Complete(const json& body, InferenceService* service,
                                      const HttpServer::Wake& wake) {
   BodyReader reader(body);
-  GenerateRequest common = ReadGenerationFields(reader);
-  const Options options = ReadOptions(reader, common);
-  const std::vector<Input> inputs = ReadPrompts(reader);
+  ApiRequest request = {.common = ReadGenerationFields(reader)};
+  const Options options = ReadOptions(reader, request.common);
+  request.prompts = ReadPrompts(reader);
+  request.stream = options.stream.stream;
+  const int64_t answers = std::ssize(request.prompts) * request.common.n;
+  if (answers > kMaxAnswers) {
+    reader.Fail("n", absl::StrCat(answers, " answers to all prompts; at most ", kMaxAnswers,
+                                  " are allowed in a request"));
+  }
   if (reader.error().has_value()) return ToAnswer(*reader.error());
 
-  ApiRequest request = {.stream = options.stream.stream};
   std::vector<std::string> texts;
-  for (const Input& input : inputs) {
-    common.input = input;
-    request.prompts.push_back(common);
+  for (const Input& input : request.prompts) {
     texts.push_back(options.echo ? TextOf(input, *service->model().tokenizer) : "");
   }
   return Answer(request,

@@ -113,11 +113,11 @@ absl::StatusOr<json> ParseBody(const HttpRequest& request) {
   return body;
 }
 
+// Pages of other sites can send what says something else, or nothing, from a user's browser.
 bool SaysJson(const HttpRequest& request) {
   const std::string_view type = request.Header("Content-Type");
   const std::string_view media = type.substr(0, type.find(';'));
-  return type.empty() || media.find("json") != std::string_view::npos ||
-         media == "application/x-www-form-urlencoded";  // what curl -d says, whatever it sends
+  return media.find("json") != std::string_view::npos;
 }
 
 }  // namespace

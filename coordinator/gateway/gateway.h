@@ -1,5 +1,5 @@
-// The HTTP API: OpenAI's routes, and those by which operators and their tools ask. Each endpoint
-// has a file of its own; this is the table of them.
+// The HTTP API: OpenAI's and Anthropic's routes, and those by which operators and their tools ask.
+// Each endpoint has a file of its own; this is the table of them.
 #pragma once
 
 #include <memory>

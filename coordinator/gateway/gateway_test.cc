@@ -101,8 +101,10 @@ class GatewayTest : public ::testing::Test {
   // Speaks ChatML's way, with the one special token that the tokenizer has.
   static constexpr char kTemplate[] =
       "{% for m in messages %}{% if m.role == 'critic' %}{{ raise_exception('no critics') }}"
-      "{% endif %}{{ m.role[0] }}:{{ m.content }}{{ eos_token }}{% endfor %}"
-      "{% if add_generation_prompt %}a:{% endif %}{% if think %}?{% endif %}";
+      "{% endif %}{{ m.role if m.role[0] == '<' else m.role[0] }}:{{ m.content }}{{ eos_token }}{% "
+      "endfor %}"
+      "{% if add_generation_prompt %}a:{% endif %}{% if think %}{{ think if think is string else "
+      "'?' }}{% endif %}";
 
   static ServedModel Model() {
     ServedModel model = MakeFakeModel({}, 64);
@@ -274,6 +276,32 @@ TEST_F(GatewayTest, EchoBeginsWithThePrompt) {
   EXPECT_EQ(response["usage"]["completion_tokens"], 0);
 }
 
+// They come in pieces, as the prompt is computed, and with the first answer alone.
+TEST_F(GatewayTest, EveryAnswerEchoesThePromptsLogprobs) {
+  StartJob([](const serving::Request& request) {
+    std::vector<serving::AnswerOutput> outputs;
+    for (size_t t = 1; t < request.prompt.size(); ++t) {
+      outputs.push_back({.request_id = request.id});
+      outputs.back().prompt_logprobs = {
+          {.id = request.prompt[t], .logprob = -static_cast<float>(t)}};
+    }
+    for (size_t i = 0; i < request.answers.size(); ++i) {
+      outputs.push_back(AnswerOf(request, i, absl::StrCat(i), serving::Finish::kMaxTokens));
+    }
+    return outputs;
+  });
+  const json response =
+      PostJson("/v1/completions",
+               {{"prompt", "hey"}, {"echo", true}, {"max_tokens", 1}, {"logprobs", 0}, {"n", 2}});
+  ASSERT_EQ(response["choices"].size(), 2u);
+  for (int i = 0; i < 2; ++i) {
+    const json& logprobs = response["choices"][i]["logprobs"];
+    EXPECT_EQ(logprobs["tokens"], json({"h", "e", "y", std::to_string(i)}));
+    EXPECT_EQ(logprobs["token_logprobs"], json({nullptr, -1.0, -2.0, -0.5 * (i + 1)}));
+    EXPECT_EQ(logprobs["text_offset"], json({0, 1, 2, 3}));
+  }
+}
+
 TEST_F(GatewayTest, SamplersGoByTheirNames) {
   StartJob(nullptr);
   client_.Post("/v1/completions", R"({"prompt": "a", "temperature": 0.5, "top_p": 0.9, "top_k": -1,
@@ -342,6 +370,9 @@ TEST_F(GatewayTest, WrongRequestsNameTheirField) {
       {R"({"prompt": "a", "best_of": 2, "stream": true})", "best_of", "stream"},
       {R"({"prompt": "a", "stream": "yes"})", "stream", "true or false"},
       {R"({"prompt": "a", "suffix": "z"})", "suffix", "not supported"},
+      {R"({"prompt": "a", "prompt_logprobs": 1})", "prompt_logprobs", "not yet"},
+      {R"({"prompt": "a", "echo": true, "logprobs": 1, "stream": true})", "echo", "streamed"},
+      {R"({"prompt": ["a", "b", "c", "d", "e", "f", "g", "h", "i"], "n": 15})", "n", "135 answers"},
       {R"({"prompt": "a", "logprobs": 21})", "logprobs", "not in [0, 20]"},
       {R"({"prompt": "a", "logprobs": true})", "logprobs", "an integer"},
       {R"({"prompt": "a", "max_tokens": 0})", "max_tokens", "echo alone"},
@@ -484,6 +515,16 @@ TEST_F(GatewayTest, WhatUsersWriteIsNoSpecialToken) {
   EXPECT_EQ(std::count(request->prompt.begin(), request->prompt.end(), 256), 1);  // the template's
   EXPECT_EQ(request->prompt.size(), 2u + 6 + 1 + 2);
   EXPECT_EQ(request->max_tokens, 3);
+}
+
+TEST_F(GatewayTest, NamesAndArgumentsOfUsersAreNoSpecialTokensEither) {
+  StartJob(nullptr);
+  client_.Post("/v1/chat/completions",
+               R"({"messages": [{"role": "<eos>", "content": "a"}], "max_tokens": 3,
+                   "chat_template_kwargs": {"think": "<eos>", "eos_token": "b"}})");
+  const std::optional<serving::Request> request = job_->WaitForRequest();
+  ASSERT_TRUE(request.has_value());
+  EXPECT_EQ(std::count(request->prompt.begin(), request->prompt.end(), 256), 1);
 }
 
 TEST_F(GatewayTest, AChatStreamsItsRoleItsPiecesAndItsEnd) {

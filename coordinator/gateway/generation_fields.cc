@@ -114,8 +114,8 @@ GenerateRequest ReadGenerationFields(BodyReader& body) {
   request.sampling.dry_breakers = Strings(body, "dry_sequence_breakers");
   request.stops = Strings(body, "stop").value_or(std::vector<std::string>());
   ReadStopIds(body, request.stop_ids);
-  if (const auto logprobs = body.Int("prompt_logprobs", 0, kMaxInt32)) {
-    request.prompt_logprobs = static_cast<int32_t>(*logprobs);
+  if (body.Find("prompt_logprobs") != nullptr) {
+    body.Fail("prompt_logprobs", "not yet: completions with echo and logprobs give them");
   }
   return request;
 }

@@ -91,7 +91,12 @@ class HttpTestClient {
     buffer_.append(bytes, static_cast<size_t>(got));
     return true;
   }
-  bool IsClosed() { return buffer_.empty() && !ReadSome(absl::Seconds(20)) && buffer_.empty(); }
+  // Whether the other end closes the connection, with nothing left to read.
+  bool IsClosed() {
+    pollfd poll_fd = {.fd = fd_, .events = POLLIN, .revents = 0};
+    char byte;
+    return buffer_.empty() && poll(&poll_fd, 1, 20'000) == 1 && recv(fd_, &byte, 1, 0) <= 0;
+  }
 
   Response ReadHead() {
     Response response;

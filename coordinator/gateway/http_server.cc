@@ -4,6 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <exception>
+#include <future>
 #include <set>
 #include <thread>
 
@@ -21,6 +23,7 @@
 #include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "boost/asio/strand.hpp"
+#include "boost/asio/thread_pool.hpp"
 #include "boost/asio/use_awaitable.hpp"
 #include "boost/asio/write.hpp"
 #include "boost/beast/core/flat_buffer.hpp"
@@ -29,6 +32,7 @@
 #include "boost/beast/http/read.hpp"
 #include "boost/beast/http/status.hpp"
 #include "boost/beast/http/string_body.hpp"
+#include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
 namespace {
@@ -38,6 +42,8 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using Tcp = asio::ip::tcp;
 using Error = boost::system::error_code;
+
+constexpr size_t kSliceBytes = size_t{256} << 10;  // a client that takes so many is no slow one
 
 // Errors come as values.
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
@@ -122,25 +128,46 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Tcp::socket socket, const HttpServerOptions& options,
              const HttpServer::Handler& handler, const HttpServer::Refusal& refusal,
-             Members<Connection>& all)
+             asio::thread_pool& handlers, Members<Connection>& all)
       : options_(options),
         handler_(handler),
         refusal_(refusal),
+        handlers_(handlers),
         all_(all),
         stream_(std::move(socket)),
         timer_(stream_.get_executor()),
-        deadline_(stream_.get_executor()) {
-    all_.Add(this);
-  }
+        deadline_(stream_.get_executor()) {}
   ~Connection() { all_.Remove(this); }
 
   // Where `refused` says why, that is the answer to whatever is asked.
-  asio::awaitable<void> Run(std::string refused) {
-    const auto self = shared_from_this();
+  static asio::awaitable<void> Run(std::shared_ptr<Connection> self, std::string refused) {
+    co_await self->Serve(refused);
+  }
+
+  // Any thread, once it is shared. Ends an idle connection, and with `now` one that is answered,
+  // too.
+  void Stop(bool now) {
+    asio::post(stream_.get_executor(), [weak = weak_from_this(), now] {
+      const auto self = weak.lock();
+      if (self == nullptr) return;
+      self->stopping_ = true;
+      if (!now && self->answering_) return;
+      self->closed_ = true;
+      self->timer_.cancel();
+      self->stream_.close();
+    });
+  }
+
+ private:
+  asio::awaitable<void> Serve(const std::string& refused) {
     Error ignored;
     stream_.socket().set_option(Tcp::no_delay(true), ignored);
     stream_.socket().non_blocking(true, ignored);  // of Watch's look
-    while (!stopping_ && co_await ServeOne(refused)) {
+    if (!refused.empty()) {
+      co_await Refuse(503, refused);
+    } else {
+      while (!stopping_ && co_await ServeOne()) {
+      }
     }
     stream_.socket().shutdown(Tcp::socket::shutdown_send, ignored);
     // What the client still sends is read, lest the answer be thrown away with the connection.
@@ -152,54 +179,97 @@ class Connection : public std::enable_shared_from_this<Connection> {
     stream_.close();
   }
 
-  // Any thread. Ends an idle connection, and with `now` one that is answered, too.
-  void Stop(bool now) {
-    asio::post(stream_.get_executor(), [weak = weak_from_this(), now] {
-      const auto self = weak.lock();
-      if (self == nullptr) return;
-      self->stopping_ = true;
-      if (!now && self->answering_) return;
-      self->gone_ = true;
-      self->timer_.cancel();
-      self->stream_.close();
-    });
-  }
+  // Lets other threads wake a connection for as long as it answers a request.
+  class Waker {
+   public:
+    explicit Waker(Connection* connection) : connection_(connection) {}
+    void Wake() {
+      MutexLock lock(&mutex_);
+      if (connection_ != nullptr) connection_->Wake();
+    }
+    void End() {
+      MutexLock lock(&mutex_);
+      connection_ = nullptr;
+    }
 
- private:
+   private:
+    Mutex mutex_;
+    Connection* connection_ ABSL_GUARDED_BY(mutex_);
+  };
+  class WakerEnd {
+   public:
+    explicit WakerEnd(Waker& waker) : waker_(waker) {}
+    ~WakerEnd() { waker_.End(); }
+
+   private:
+    Waker& waker_;
+  };
+
   // Whether the next request may come.
-  asio::awaitable<bool> ServeOne(const std::string& refused) {
+  asio::awaitable<bool> ServeOne() {
     http::request_parser<http::string_body> parser;
     parser.header_limit(options_.header_bytes);
     parser.body_limit(options_.body_bytes);
     stream_.expires_never();
     SetDeadline(options_.idle_timeout);
     auto [error, bytes] = co_await http::async_read_header(stream_, buffer_, parser, kAwait);
+    if (!error && HasOddFraming(parser.get())) {
+      co_await Refuse(400, "Transfer-Encoding is not as HTTP/1.1 has it");
+      co_return false;
+    }
     if (!error && !co_await Continue(parser)) co_return false;
     if (!error) {
       SetDeadline(options_.body_timeout);
       std::tie(error, bytes) = co_await http::async_read(stream_, buffer_, parser, kAwait);
     }
-    deadline_.cancel();
+    EndDeadline();
+    if (closed_) co_return false;
     if (error) {
       const auto [status, why] = WhyNot(error, parser.got_some());
-      if (status > 0) co_await Write(*refusal_(status, why), {});
+      if (status > 0) co_await Refuse(status, why);
       co_return false;
     }
     http::request<http::string_body> request = parser.release();
     const Framing framing = {
-        .keep_alive = request.keep_alive() && request.version() >= 11 && refused.empty(),
+        .keep_alive = request.keep_alive() && request.version() >= 11,
         .chunks = request.version() >= 11,
         .no_body = request.method() == http::verb::head,
     };
     answering_ = true;
-    const auto wake = [weak = weak_from_this()] {
-      if (const auto self = weak.lock()) self->Wake();
-    };
+    const auto waker = std::make_shared<Waker>(this);
+    const WakerEnd end(*waker);
+    // Named, since g++ 12 destroys temporaries of a co_await twice.
+    HttpServer::Wake wake = [waker] { waker->Wake(); };
+    HttpRequest copy = Copy(request);
+    auto handled = Handle(std::move(copy), std::move(wake));
     const std::unique_ptr<HttpAnswer> answer =
-        refused.empty() ? handler_(Copy(request), wake) : refusal_(503, refused);
+        co_await asio::co_spawn(handlers_, std::move(handled), asio::use_awaitable);
     const bool written = co_await Write(*answer, framing);
     answering_ = false;
     co_return written&& framing.keep_alive;
+  }
+
+  // On a thread for handlers: the connections' own threads have others to serve.
+  asio::awaitable<std::unique_ptr<HttpAnswer>> Handle(HttpRequest request, HttpServer::Wake wake) {
+    try {
+      co_return handler_(request, std::move(wake));
+    } catch (const std::exception& thrown) {
+      co_return Failed(thrown);
+    }
+  }
+  std::unique_ptr<HttpAnswer> Failed(const std::exception& thrown) const {
+    spdlog::error("an HTTP request failed: {}", thrown.what());
+    return refusal_(500, "an error inside of the server; its log tells more");
+  }
+
+  // What proxies may read otherwise (RFC 9112, 6.3): a coding that is not "chunked" alone, or
+  // beside a length.
+  static bool HasOddFraming(const http::request<http::string_body>& request) {
+    const auto codings = request.count(http::field::transfer_encoding);
+    if (codings == 0) return request.count(http::field::content_length) > 1;
+    return codings > 1 || request.version() < 11 ||
+           request.count(http::field::content_length) > 0 ||
+           !beast::iequals(request[http::field::transfer_encoding], "chunked");
   }
 
   // Ends reads, and leaves the connection open for the answer, which the stream's own limit would
@@ -207,12 +277,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void SetDeadline(absl::Duration duration) {
     late_ = false;
     deadline_.expires_after(Chrono(duration));
-    deadline_.async_wait([weak = weak_from_this()](const Error& error) {
+    deadline_.async_wait([weak = weak_from_this(), number = ++deadlines_](const Error& error) {
       const auto self = weak.lock();
-      if (error || self == nullptr) return;
+      // One that was ended may be on its way already.
+      if (error || self == nullptr || number != self->deadlines_) return;
       self->late_ = true;
       self->stream_.cancel();
     });
+  }
+  void EndDeadline() {
+    ++deadlines_;
+    deadline_.cancel();
   }
 
   // Clients that send large bodies ask first.
@@ -241,12 +316,29 @@ class Connection : public std::enable_shared_from_this<Connection> {
     return {400, absl::StrCat("this is no HTTP/1.1 request: ", error.message())};
   }
 
+  asio::awaitable<void> Refuse(int status, std::string why) {
+    const std::unique_ptr<HttpAnswer> answer = refusal_(status, why);
+    co_await Write(*answer, Framing());
+  }
+
+  // What is thrown ends the answer, and the connection where a part of it is out.
+  std::optional<HttpAnswer::Part> NextOf(HttpAnswer& answer, bool begun) const {
+    try {
+      return answer.Next();
+    } catch (const std::exception& thrown) {
+      const std::unique_ptr<HttpAnswer> failed = Failed(thrown);
+      return begun ? std::nullopt : std::optional(failed->Next());
+    }
+  }
+
   asio::awaitable<bool> Write(HttpAnswer& answer, Framing framing) {
     gone_ = false;
     bool begun = false;
     std::string filler;
-    while (true) {
-      HttpAnswer::Part part = answer.Next();
+    while (!closed_) {
+      std::optional<HttpAnswer::Part> next = NextOf(answer, begun);
+      if (!next.has_value()) co_return false;
+      HttpAnswer::Part& part = *next;
       if (!part.filler.empty()) filler = std::string(part.filler);
       std::string text;
       if (part.head.has_value()) {
@@ -262,23 +354,26 @@ class Connection : public std::enable_shared_from_this<Connection> {
       }
       if (text.empty() && !part.last) {
         const bool late = co_await WaitForMore();
-        if (gone_) co_return false;
+        if (gone_ || closed_) co_return false;
         if (!late || !begun || framing.no_body) continue;
         text = framing.chunks ? Chunk(filler) : filler;
       }
-      if (!text.empty()) {
+      for (size_t at = 0; at < text.size(); at += kSliceBytes) {
         stream_.expires_after(Chrono(options_.write_timeout));
-        const auto [error, bytes] = co_await asio::async_write(stream_, asio::buffer(text), kAwait);
+        const auto [error, bytes] = co_await asio::async_write(
+            stream_, asio::buffer(text.data() + at, std::min(kSliceBytes, text.size() - at)),
+            kAwait);
         if (error) co_return false;
       }
       if (part.last) co_return true;
     }
+    co_return false;
   }
 
   // Until there may be more, the client has gone, or nothing came for a while, which is true then.
   asio::awaitable<bool> WaitForMore() {
     Watch();
-    if (woken_.exchange(false)) co_return false;
+    if (woken_.exchange(false) || gone_ || closed_) co_return false;
     timer_.expires_after(Chrono(options_.filler_period));
     const auto [error] = co_await timer_.async_wait(kAwait);
     woken_ = false;
@@ -296,26 +391,28 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // this.
   void Watch() {
     if (std::exchange(watching_, true)) return;
-    stream_.socket().async_wait(
-        Tcp::socket::wait_read, [weak = weak_from_this()](const Error& error) {
-          const auto self = weak.lock();
-          if (self == nullptr) return;
-          self->watching_ = false;
-          if (error || !self->answering_) return;
-          char byte = 0;
-          Error peeked;
-          self->stream_.socket().receive(asio::buffer(&byte, 1), Tcp::socket::message_peek, peeked);
-          if (!peeked) return;
-          // The request that is answered now had come in between.
-          if (peeked == asio::error::would_block) return self->Watch();
-          self->gone_ = true;
-          self->timer_.cancel();
-        });
+    stream_.socket().async_wait(Tcp::socket::wait_read, [weak =
+                                                             weak_from_this()](const Error& error) {
+      const auto self = weak.lock();
+      if (self == nullptr) return;
+      self->watching_ = false;
+      if (!self->answering_) return;
+      char byte = 0;
+      Error peeked = error;
+      if (!error)
+        self->stream_.socket().receive(asio::buffer(&byte, 1), Tcp::socket::message_peek, peeked);
+      if (!peeked) return;
+      // The request that is answered now had come in between.
+      if (peeked == asio::error::would_block) return self->Watch();
+      self->gone_ = true;
+      self->timer_.cancel();
+    });
   }
 
   const HttpServerOptions& options_;
   const HttpServer::Handler& handler_;
   const HttpServer::Refusal& refusal_;
+  asio::thread_pool& handlers_;
   Members<Connection>& all_;
   beast::tcp_stream stream_;
   beast::flat_buffer buffer_;
@@ -326,6 +423,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool watching_ = false;
   bool gone_ = false;
   bool late_ = false;
+  uint64_t deadlines_ = 0;
+  bool closed_ = false;
   bool stopping_ = false;
 };
 
@@ -357,8 +456,9 @@ class HttpServer::Impl {
       : options_(options),
         handler_(std::move(handler)),
         refusal_(std::move(refusal)),
+        handlers_(static_cast<size_t>(options.handler_threads)),
         io_(options.threads),
-        acceptor_(io_) {}
+        acceptor_(asio::make_strand(io_)) {}
 
   absl::Status Start() {
     SKEIN_ASSIGN_OR_RETURN(const Tcp::endpoint endpoint, EndpointOf(options_.listen, io_));
@@ -379,7 +479,7 @@ class HttpServer::Impl {
     SKEIN_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(options_.listen));
     address.port = bound.port();
     address_ = address.ToString();
-    asio::co_spawn(io_, Accept(), asio::detached);
+    asio::co_spawn(acceptor_.get_executor(), Accept(), asio::detached);
     for (int i = 0; i < options_.threads; ++i) {
       threads_.emplace_back([this] { io_.run(); });
     }
@@ -388,10 +488,13 @@ class HttpServer::Impl {
 
   void Shutdown(absl::Duration grace) {
     if (threads_.empty()) return;
-    asio::post(io_, [this] {
+    std::promise<void> closed;  // from then on no connection is added
+    asio::post(acceptor_.get_executor(), [&] {
       Error ignored;
       acceptor_.close(ignored);
+      closed.set_value();
     });
+    closed.get_future().wait();
     connections_.ForEach([](Connection& connection) { connection.Stop(/*now=*/false); });
     const auto deadline = std::chrono::steady_clock::now() + Chrono(grace);
     while (connections_.size() > 0 && std::chrono::steady_clock::now() < deadline) {
@@ -402,6 +505,7 @@ class HttpServer::Impl {
     // Each connection ends by itself now; none waits for its client.
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
+    handlers_.join();
   }
 
   const std::string& address() const { return address_; }
@@ -412,8 +516,8 @@ class HttpServer::Impl {
     while (acceptor_.is_open()) {
       auto [error, socket] = co_await acceptor_.async_accept(asio::make_strand(io_), kAwait);
       if (error == asio::error::operation_aborted || !acceptor_.is_open()) break;
-      if (error) {  // as a rank that has no descriptors left: others may end
-        asio::steady_timer pause(io_, std::chrono::milliseconds(50));
+      if (error) {  // as where no descriptors are left: others may end
+        asio::steady_timer pause(acceptor_.get_executor(), std::chrono::milliseconds(50));
         co_await pause.async_wait(kAwait);
         continue;
       }
@@ -423,8 +527,9 @@ class HttpServer::Impl {
       }
       auto executor = socket.get_executor();
       const auto connection = std::make_shared<Connection>(std::move(socket), options_, handler_,
-                                                           refusal_, connections_);
-      asio::co_spawn(executor, connection->Run(std::move(refused)), asio::detached);
+                                                           refusal_, handlers_, connections_);
+      connections_.Add(connection.get());
+      asio::co_spawn(executor, Connection::Run(connection, std::move(refused)), asio::detached);
     }
   }
 
@@ -433,6 +538,7 @@ class HttpServer::Impl {
   const Refusal refusal_;
   std::string address_;
   Members<Connection> connections_;  // goes after the context, which holds the last of them
+  asio::thread_pool handlers_;
   asio::io_context io_;
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_ =
       asio::make_work_guard(io_);

@@ -3,7 +3,8 @@
 // connection's are answered one after the other.
 //
 // Nothing waits for a client that reads slowly: a part is asked for when the one before is written.
-// A client that goes away is noticed while its answer is awaited, too.
+// A client that goes away is noticed while its answer is awaited, too, unless it has sent more
+// ahead.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +70,8 @@ class WholeAnswer final : public HttpAnswer {
 
 struct HttpServerOptions {
   std::string listen = "127.0.0.1:8000";  // HOST:PORT; port 0 takes a free one
-  int threads = 2;                        // that handle requests and write answers
+  int threads = 2;                        // that read requests and write answers
+  int handler_threads = 2;                // that call the handler
   int64_t max_connections = 4096;         // more are refused with 503
   uint32_t header_bytes = 32 << 10;       // of one request, all together
   uint64_t body_bytes = uint64_t{16} << 20;
@@ -83,7 +85,7 @@ class HttpServer {
  public:
   // Any thread may call it, also when the answer is gone.
   using Wake = std::function<void()>;
-  // Called by several threads. To be quick: other connections wait meanwhile.
+  // Called by several threads, which do nothing else. What it throws is answered with 500.
   using Handler = std::function<std::unique_ptr<HttpAnswer>(const HttpRequest&, Wake)>;
   // What the server itself refuses is said in the handler's form: the status and why.
   using Refusal = std::function<std::unique_ptr<HttpAnswer>(int status, std::string_view why)>;

@@ -1,8 +1,11 @@
 #include "coordinator/gateway/http_server.h"
 
+#include <sys/resource.h>
+
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -36,6 +39,10 @@ class Script {
     MutexLock lock(&mutex_);
     wake_ = std::move(wake);
     return std::make_unique<Reader>(this);
+  }
+  void Reset() {
+    asked_ = 0;
+    gone_ = false;
   }
   int asked() const { return asked_; }
   bool gone() const { return gone_; }
@@ -97,6 +104,7 @@ class HttpServerTest : public ::testing::Test {
   }
   std::unique_ptr<HttpAnswer> Handle(const HttpRequest& request, HttpServer::Wake wake) {
     if (request.path == "/script") return script_.Answer(std::move(wake));
+    if (request.path == "/throw") throw std::runtime_error("thrown");
     return Text(200, absl::StrCat(request.method, " ", request.path, "?", request.query, " ",
                                   std::string(request.Header("x-test")), " ", request.body));
   }
@@ -181,11 +189,15 @@ TEST_F(HttpServerTest, AClientThatGoesAwayEndsItsAnswer) {
   Start();
   for (const bool begun : {false, true}) {
     SCOPED_TRACE(begun);
-    Script script;
+    script_.Reset();
     HttpTestClient client(server_->address());
     client.Get("/script");
     EXPECT_TRUE(WaitFor([&] { return script_.asked() > 0; }));
-    if (begun) script_.Give({HttpHead{}, "one", false});
+    if (begun) {
+      script_.Give({HttpHead{}, "one", false});
+      EXPECT_EQ(client.ReadHead().status, 200);
+    }
+    EXPECT_FALSE(script_.gone());
     client.Close();
     const absl::Time closed = absl::Now();
     EXPECT_TRUE(WaitFor([&] { return script_.gone() && server_->connections() == 0; }));
@@ -261,6 +273,16 @@ TEST_F(HttpServerTest, WhatIsNoRequestIsRefusedByItsReason) {
                     std::string(80, 'x'), "\r\n0\r\n\r\n"),
        413, "longer than 64 bytes"},
       {"length", "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400, "no HTTP/1.1 request"},
+      // What a proxy in front may take for something else.
+      {"coding", "POST / HTTP/1.1\r\nTransfer-Encoding: identity\r\n\r\n", 400,
+       "Transfer-Encoding"},
+      {"two codings", "POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400,
+       "Transfer-Encoding"},
+      {"coding and length",
+       "POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: x\r\n\r\nabc", 400,
+       "Transfer-Encoding"},
+      {"chunks of HTTP/1.0", "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400,
+       ""},
       {"slow header", "GET / HTTP/1.1\r\nX: ", 408, "in time"},
       {"slow body", "POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc", 408, "in time"},
   };
@@ -286,6 +308,28 @@ TEST_F(HttpServerTest, LargeBodiesMayBeAskedForFirst) {
   EXPECT_EQ(client.Read().body, "POST /echo?  abc");
 }
 
+TEST_F(HttpServerTest, WhatAHandlerThrowsIsAnErrorOfTheServer) {
+  Start();
+  HttpTestClient client(server_->address());
+  client.Get("/throw");
+  EXPECT_EQ(client.Read().status, 500);
+  client.Get("/echo");
+  EXPECT_EQ(client.Read().status, 200);
+  // Before the first part, and behind it.
+  script_.endless = []() -> HttpAnswer::Part { throw std::runtime_error("thrown"); };
+  client.Get("/script");
+  EXPECT_EQ(client.Read().status, 500);
+  script_.Reset();
+  script_.endless = [this]() -> HttpAnswer::Part {
+    if (script_.asked() > 1) throw std::runtime_error("thrown");
+    return {HttpHead{}, "one", false};
+  };
+  client.Get("/script");
+  client.ReadHead();
+  EXPECT_EQ(client.ReadChunk(), "one");
+  EXPECT_TRUE(client.IsClosed());  // no last chunk: the answer is broken off
+}
+
 TEST_F(HttpServerTest, ConnectionsHaveABound) {
   Start({.max_connections = 2});
   HttpTestClient first(server_->address()), second(server_->address());
@@ -307,12 +351,16 @@ TEST_F(HttpServerTest, ConnectionsHaveABound) {
 }
 
 TEST_F(HttpServerTest, AThousandIdleConnectionsAreHeld) {
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = limit.rlim_max;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   Start();
   std::vector<std::unique_ptr<HttpTestClient>> clients;
-  for (int i = 0; i < 400; ++i) {  // a thousand, where descriptors allow
+  for (int i = 0; i < 1000; ++i) {
     clients.push_back(std::make_unique<HttpTestClient>(server_->address()));
   }
-  EXPECT_TRUE(WaitFor([&] { return server_->connections() == 400; }));
+  EXPECT_TRUE(WaitFor([&] { return server_->connections() == 1000; }));
   for (const auto& client : clients) {
     client->Get("/echo");
     ASSERT_EQ(client->Read().status, 200);

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "coordinator/gateway/api_answer.h"
 #include "coordinator/gateway/api_error.h"
 #include "coordinator/gateway/body_reader.h"
@@ -100,19 +99,6 @@ json WithSystem(const json& body) {
   return chat;
 }
 
-absl::StatusOr<std::vector<uint32_t>> PromptOf(BodyReader& reader, const ServedModel& model) {
-  const Conversation conversation = ReadConversation(reader);
-  if (reader.error().has_value()) return absl::CancelledError("");  // the reader tells
-  const auto prompt = RenderPrompt(conversation, model, absl::Now());
-  if (!prompt.ok()) {
-    reader.Fail(ErrorOfTemplate(prompt.status()));
-    return prompt.status();
-  }
-  absl::StatusOr<std::vector<uint32_t>> tokens = EncodePrompt(*prompt, model);
-  if (!tokens.ok()) reader.Fail(ErrorOf(tokens.status()));
-  return tokens;
-}
-
 }  // namespace
 
 std::unique_ptr<HttpAnswer> Messages(const json& body, InferenceService* service,
@@ -127,19 +113,21 @@ std::unique_ptr<HttpAnswer> Messages(const json& body, InferenceService* service
   const auto max_tokens = reader.Int("max_tokens", 1, std::numeric_limits<int32_t>::max());
   if (!max_tokens.has_value()) reader.Fail("max_tokens", "is missing");
   request.max_tokens = static_cast<uint32_t>(max_tokens.value_or(1));
-  absl::StatusOr<std::vector<uint32_t>> tokens = PromptOf(reader, model);
+  std::vector<uint32_t> prompt = ReadPrompt(reader, model);
   if (reader.error().has_value()) return ToAnswer(*reader.error());
-  request.input = *std::move(tokens);
-  return Answer({.prompts = {std::move(request)}, .stream = stream, .input = "messages"},
+  return Answer({.common = std::move(request),
+                 .prompts = {std::move(prompt)},
+                 .stream = stream,
+                 .input = "messages"},
                 std::make_unique<MessageFormat>(model), service, wake);
 }
 
 std::unique_ptr<HttpAnswer> CountTokens(const json& body, const ServedModel& model) {
   const json chat = WithSystem(body);
   BodyReader reader(chat);
-  const absl::StatusOr<std::vector<uint32_t>> tokens = PromptOf(reader, model);
+  const std::vector<uint32_t> prompt = ReadPrompt(reader, model);
   if (reader.error().has_value()) return ToAnswer(*reader.error());
-  return JsonAnswer({{"input_tokens", tokens->size()}});
+  return JsonAnswer({{"input_tokens", prompt.size()}});
 }
 
 }  // namespace skein::coordinator

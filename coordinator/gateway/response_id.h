@@ -1,7 +1,6 @@
 // Ids of responses, by which clients tell them apart.
 #pragma once
 
-#include <cstdint>
 #include <random>
 #include <string>
 #include <string_view>
@@ -12,9 +11,10 @@ namespace skein::coordinator {
 
 // `prefix` and 96 random bits. Any thread.
 inline std::string NewResponseId(std::string_view prefix) {
-  thread_local std::mt19937_64 random(std::random_device{}());
-  return absl::StrCat(std::string(prefix), absl::Hex(random(), absl::kZeroPad16),
-                      absl::Hex(static_cast<uint32_t>(random()), absl::kZeroPad8));
+  thread_local std::random_device random;
+  std::string id(prefix);
+  for (int i = 0; i < 3; ++i) absl::StrAppend(&id, absl::Hex(random(), absl::kZeroPad8));
+  return id;
 }
 
 }  // namespace skein::coordinator
