@@ -40,8 +40,8 @@ bool IsSyntheticSpec(std::string_view model);
 absl::StatusOr<SyntheticModel> ParseSyntheticSpec(std::string_view spec);
 
 // Weights for any config, in its dtype, under the names that Hugging Face gives its tensors.
-// Matrices whose rows are whole blocks of `matrices` are of that type. Nothing is stored: Read makes
-// the values, at more than 2 GB/s a core. Thread-safe.
+// Matrices whose rows are whole blocks of `matrices` are of that type. Nothing is stored: Read
+// makes the values, at more than 2 GB/s a core. Thread-safe.
 std::unique_ptr<TensorSource> MakeSyntheticWeights(const ModelConfig& config,
                                                    std::string description,
                                                    std::optional<DType> matrices = {});
