@@ -205,6 +205,27 @@ TEST_F(HttpServerTest, AClientThatGoesAwayEndsItsAnswer) {
   }
 }
 
+// What watched for the client during the answer before may wake by the request itself.
+TEST_F(HttpServerTest, SoDoesOneThatWasAnsweredBefore) {
+  Start();
+  for (int i = 0; i < 30; ++i) {
+    script_.Reset();
+    HttpTestClient client(server_->address());
+    client.Get("/script");
+    ASSERT_TRUE(WaitFor([&] { return script_.asked() > 0; }));
+    script_.Give({HttpHead{}, "one", true});
+    ASSERT_EQ(client.Read().body, "one");
+    ASSERT_TRUE(WaitFor([&] { return script_.gone(); }));
+    script_.Reset();
+    client.Get("/script");
+    ASSERT_TRUE(WaitFor([&] { return script_.asked() > 0; }));
+    client.Close();
+    const absl::Time closed = absl::Now();
+    ASSERT_TRUE(WaitFor([&] { return script_.gone(); }));
+    ASSERT_LT(absl::Now() - closed, absl::Seconds(2)) << i;
+  }
+}
+
 TEST_F(HttpServerTest, SlowReadersHoldUpTheirAnswersAlone) {
   Start();
   script_.endless = [this] {
