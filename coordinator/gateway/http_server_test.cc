@@ -21,7 +21,6 @@ namespace skein::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 // Parts that a test gives one by one.
 class Script {
