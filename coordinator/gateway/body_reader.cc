@@ -9,6 +9,16 @@ namespace skein::coordinator {
 
 using nlohmann::json;
 
+std::optional<std::vector<uint32_t>> TokenIdsOf(const json& list) {
+  if (!list.is_array()) return std::nullopt;
+  std::vector<uint32_t> ids;
+  for (const json& id : list) {
+    if (!id.is_number_unsigned() || id.get<uint64_t>() > kMaxInt32) return std::nullopt;
+    ids.push_back(id.get<uint32_t>());
+  }
+  return ids;
+}
+
 const json* BodyReader::Find(std::string_view field) const {
   const auto found = object_.find(std::string(field));
   return found == object_.end() || found->is_null() ? nullptr : &*found;

@@ -7,11 +7,18 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "coordinator/gateway/api_error.h"
 #include "nlohmann/json.hpp"
 
 namespace skein::coordinator {
+
+inline constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+
+// None: it is no list of token ids.
+std::optional<std::vector<uint32_t>> TokenIdsOf(const nlohmann::json& list);
 
 // Not thread-safe. The first error counts: what is read after it is of no use.
 class BodyReader {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -24,8 +23,6 @@ namespace {
 
 using nlohmann::json;
 using Json = ApiFormat::Json;
-
-constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 
 class ChatFormat final : public ApiFormat {
  public:

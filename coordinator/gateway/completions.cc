@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -25,7 +24,6 @@ namespace {
 using nlohmann::json;
 using Json = ApiFormat::Json;
 
-constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxPrompts = 64;   // of a request: each takes a place in the queue
 constexpr int64_t kMaxAnswers = 128;  // likewise: all of them are kept until the last has ended
 constexpr uint32_t kDefaultMaxTokens = 16;
@@ -186,15 +184,6 @@ class CompletionFormat final : public ApiFormat {
 
 using Input = decltype(GenerateRequest::input);
 
-std::optional<Input> ReadTokens(const json& list) {
-  std::vector<uint32_t> ids;
-  for (const json& id : list) {
-    if (!id.is_number_unsigned() || id.get<uint64_t>() > kMaxInt32) return std::nullopt;
-    ids.push_back(id.get<uint32_t>());
-  }
-  return ids;
-}
-
 std::vector<Input> ReadPrompts(BodyReader& body) {
   constexpr std::string_view kForms =
       "a string, a list of token ids, or a list of either is expected";
@@ -206,7 +195,7 @@ std::vector<Input> ReadPrompts(BodyReader& body) {
   if (prompt->is_string()) return {prompt->get<std::string>()};
   std::vector<Input> inputs;
   if (prompt->is_array() && !prompt->empty() && prompt->front().is_number()) {
-    if (std::optional<Input> ids = ReadTokens(*prompt)) return {*std::move(ids)};
+    if (std::optional<std::vector<uint32_t>> ids = TokenIdsOf(*prompt)) return {*std::move(ids)};
   } else if (prompt->is_array() && !prompt->empty()) {
     if (std::ssize(*prompt) > kMaxPrompts) {
       body.Fail("prompt", absl::StrCat(prompt->size(), " prompts; at most ", kMaxPrompts,
@@ -216,7 +205,7 @@ std::vector<Input> ReadPrompts(BodyReader& body) {
     for (const json& item : *prompt) {
       std::optional<Input> input;
       if (item.is_string()) input = item.get<std::string>();
-      if (item.is_array() && !item.empty()) input = ReadTokens(item);
+      if (item.is_array() && !item.empty()) input = TokenIdsOf(item);
       if (!input.has_value()) break;
       inputs.push_back(*std::move(input));
     }

@@ -16,8 +16,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
-
 // What other servers call a sampling parameter.
 std::string_view NameElsewhere(std::string_view name) {
   return name == "repetition_penalty" ? "repeat_penalty" : "";
@@ -90,14 +88,13 @@ std::optional<std::vector<std::string>> Strings(BodyReader& body, std::string_vi
   return strings;
 }
 
-void ReadStopIds(BodyReader& body, std::vector<uint32_t>& ids) {
+void ReadStopIds(BodyReader& body, std::vector<uint32_t>& stop_ids) {
   const json* const list = body.Find("stop_token_ids");
   if (list == nullptr) return;
-  for (const json& id : list->is_array() ? *list : json::array({json()})) {
-    if (!id.is_number_unsigned() || id.get<uint64_t>() > kMaxInt32) {
-      return body.Fail("stop_token_ids", "a list of token ids is expected");
-    }
-    ids.push_back(id.get<uint32_t>());
+  if (std::optional<std::vector<uint32_t>> ids = TokenIdsOf(*list)) {
+    stop_ids = *std::move(ids);
+  } else {
+    body.Fail("stop_token_ids", "a list of token ids is expected");
   }
 }
 

@@ -1,7 +1,6 @@
 #include "coordinator/gateway/messages.h"
 
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -110,7 +109,7 @@ std::unique_ptr<HttpAnswer> Messages(const json& body, InferenceService* service
   BodyReader reader(chat);
   GenerateRequest request = ReadGenerationFields(reader);
   const bool stream = reader.Bool("stream").value_or(false);
-  const auto max_tokens = reader.Int("max_tokens", 1, std::numeric_limits<int32_t>::max());
+  const auto max_tokens = reader.Int("max_tokens", 1, kMaxInt32);
   if (!max_tokens.has_value()) reader.Fail("max_tokens", "is missing");
   request.max_tokens = static_cast<uint32_t>(max_tokens.value_or(1));
   std::vector<uint32_t> prompt = ReadPrompt(reader, model);

@@ -20,8 +20,10 @@ const model::ModelConfig& Model() {
   return model;
 }
 
-ReplicaTask TaskOn(const Topology& topology) {
-  ReplicaTask task{topology, Model(), {512, 256, 1}};
+// `model` outlives the task.
+ReplicaTask TaskOn(const Topology& topology, const model::ModelConfig& model = Model(),
+                   const cost::Workload& workload = {512, 256, 1}) {
+  ReplicaTask task{topology, model, workload};
   task.device = DeviceKind::kCuda;
   task.context_length = 768;
   task.max_num_seqs = 256;
@@ -62,13 +64,8 @@ TEST(ReplicaSearchTest, WindowsLeaveRoomForMoreSequences) {
   const Topology topology = *MakePreset("dgx-h100");
   model::ModelConfig model = Model();
   const auto sequences_of = [&] {
-    ReplicaTask task{topology, model, {6000, 1000, 1}};
-    task.device = DeviceKind::kCuda;
+    ReplicaTask task = TaskOn(topology, model, {6000, 1000, 1});
     task.context_length = 8192;
-    task.max_num_seqs = 256;
-    task.max_micro_batch_rows = 2048;
-    task.activations = DType::kBF16;
-    task.kv_dtype = kernels::KvDType::kBF16;
     ReplicaSearch search(task);
     return Judge(search, {{{0, 0}}}, 256).replica.sequences;
   };

@@ -1,0 +1,439 @@
+// A connection of HttpServer: reads its requests, and writes their answers. Boost's parts of the
+// server are this and http_server.cc, which alone includes it.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "boost/asio/as_tuple.hpp"
+#include "boost/asio/awaitable.hpp"
+#include "boost/asio/co_spawn.hpp"
+#include "boost/asio/detached.hpp"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/post.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "boost/asio/strand.hpp"
+#include "boost/asio/thread_pool.hpp"
+#include "boost/asio/use_awaitable.hpp"
+#include "boost/asio/write.hpp"
+#include "boost/beast/core/flat_buffer.hpp"
+#include "boost/beast/core/tcp_stream.hpp"
+#include "boost/beast/http/parser.hpp"
+#include "boost/beast/http/read.hpp"
+#include "boost/beast/http/status.hpp"
+#include "boost/beast/http/string_body.hpp"
+#include "coordinator/gateway/http_server.h"
+#include "spdlog/spdlog.h"
+
+namespace skein::coordinator {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using Tcp = asio::ip::tcp;
+using Error = boost::system::error_code;
+
+inline constexpr size_t kSliceBytes = size_t{256}
+                                      << 10;  // a client that takes so many is no slow one
+
+// Errors come as values.
+inline constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+
+inline std::chrono::steady_clock::duration Chrono(absl::Duration duration) {
+  return absl::ToChronoNanoseconds(duration);
+}
+
+inline std::string ReasonOf(int status) {
+  const auto reason = http::obsolete_reason(static_cast<http::status>(status));
+  return std::string(reason.data(), reason.size());
+}
+
+inline HttpRequest Copy(http::request<http::string_body>& from) {
+  HttpRequest request;
+  request.method = std::string(from.method_string());
+  const std::string target(from.target());
+  const size_t mark = target.find('?');
+  request.path = target.substr(0, mark);
+  if (mark != std::string::npos) request.query = target.substr(mark + 1);
+  for (const auto& field : from) {
+    request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+  }
+  request.body = std::move(from.body());
+  return request;
+}
+
+// What stands around an answer's bytes.
+struct Framing {
+  bool keep_alive = false;
+  bool chunks = true;    // HTTP/1.0 has none: the end of the connection ends the answer
+  bool no_body = false;  // HEAD
+};
+
+inline std::string HeadText(const HttpHead& head, const Framing& framing,
+                            std::optional<size_t> length) {
+  std::string text = absl::StrCat("HTTP/1.1 ", head.status, " ", ReasonOf(head.status),
+                                  "\r\nContent-Type: ", head.content_type, "\r\n");
+  for (const auto& [name, value] : head.headers) absl::StrAppend(&text, name, ": ", value, "\r\n");
+  if (length.has_value()) {
+    absl::StrAppend(&text, "Content-Length: ", *length, "\r\n");
+  } else if (framing.chunks) {
+    absl::StrAppend(&text, "Transfer-Encoding: chunked\r\n");
+  }
+  absl::StrAppend(&text, "Connection: ", framing.keep_alive ? "keep-alive" : "close", "\r\n\r\n");
+  return text;
+}
+
+inline std::string Chunk(std::string_view bytes) {
+  if (bytes.empty()) return "";
+  return absl::StrCat(absl::Hex(bytes.size()), "\r\n", std::string(bytes), "\r\n");
+}
+
+// The open connections, to be ended together.
+template <typename T>
+class Members {
+ public:
+  void Add(T* member) {
+    MutexLock lock(&mutex_);
+    members_.insert(member);
+  }
+  void Remove(T* member) {
+    MutexLock lock(&mutex_);
+    members_.erase(member);
+  }
+  int64_t size() const {
+    MutexLock lock(&mutex_);
+    return static_cast<int64_t>(members_.size());
+  }
+  template <typename Visit>
+  void ForEach(const Visit& visit) {
+    MutexLock lock(&mutex_);
+    for (T* member : members_) visit(*member);
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::set<T*> members_ ABSL_GUARDED_BY(mutex_);
+};
+
+// One client. All of it but Wake runs on the strand of its socket.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Tcp::socket socket, const HttpServerOptions& options,
+             const HttpServer::Handler& handler, const HttpServer::Refusal& refusal,
+             asio::thread_pool& handlers, Members<Connection>& all)
+      : options_(options),
+        handler_(handler),
+        refusal_(refusal),
+        handlers_(handlers),
+        all_(all),
+        stream_(std::move(socket)),
+        timer_(stream_.get_executor()),
+        deadline_(stream_.get_executor()) {}
+  ~Connection() { all_.Remove(this); }
+
+  // Where `refused` says why, that is the answer to whatever is asked.
+  static asio::awaitable<void> Run(std::shared_ptr<Connection> self, std::string refused) {
+    co_await self->Serve(refused);
+  }
+
+  // Any thread, once it is shared. Ends an idle connection, and with `now` one that is answered,
+  // too.
+  void Stop(bool now) {
+    asio::post(stream_.get_executor(), [weak = weak_from_this(), now] {
+      const auto self = weak.lock();
+      if (self == nullptr) return;
+      self->stopping_ = true;
+      if (!now && self->answering_) return;
+      self->closed_ = true;
+      self->timer_.cancel();
+      self->stream_.close();
+    });
+  }
+
+ private:
+  asio::awaitable<void> Serve(const std::string& refused) {
+    Error ignored;
+    stream_.socket().set_option(Tcp::no_delay(true), ignored);
+    stream_.socket().non_blocking(true, ignored);  // of Watch's look
+    if (!refused.empty()) {
+      co_await Refuse(503, refused);
+    } else {
+      while (!stopping_ && co_await ServeOne()) {
+      }
+    }
+    stream_.socket().shutdown(Tcp::socket::shutdown_send, ignored);
+    // What the client still sends is read, lest the answer be thrown away with the connection.
+    stream_.expires_after(std::chrono::seconds(1));
+    for (Error error; !error && !stopping_;) {
+      std::array<char, 4096> rest;
+      std::tie(error, std::ignore) = co_await stream_.async_read_some(asio::buffer(rest), kAwait);
+    }
+    stream_.close();
+  }
+
+  // Lets other threads wake a connection for as long as it answers a request.
+  class Waker {
+   public:
+    explicit Waker(Connection* connection) : connection_(connection) {}
+    void Wake() {
+      MutexLock lock(&mutex_);
+      if (connection_ != nullptr) connection_->Wake();
+    }
+    void End() {
+      MutexLock lock(&mutex_);
+      connection_ = nullptr;
+    }
+
+   private:
+    Mutex mutex_;
+    Connection* connection_ ABSL_GUARDED_BY(mutex_);
+  };
+  class WakerEnd {
+   public:
+    explicit WakerEnd(Waker& waker) : waker_(waker) {}
+    ~WakerEnd() { waker_.End(); }
+
+   private:
+    Waker& waker_;
+  };
+
+  // Whether the next request may come.
+  asio::awaitable<bool> ServeOne() {
+    http::request_parser<http::string_body> parser;
+    parser.header_limit(options_.header_bytes);
+    parser.body_limit(options_.body_bytes);
+    stream_.expires_never();
+    SetDeadline(options_.idle_timeout);
+    auto [error, bytes] = co_await http::async_read_header(stream_, buffer_, parser, kAwait);
+    if (!error && HasOddFraming(parser.get())) {
+      co_await Refuse(400, "Transfer-Encoding is not as HTTP/1.1 has it");
+      co_return false;
+    }
+    if (!error && !co_await Continue(parser)) co_return false;
+    if (!error) {
+      SetDeadline(options_.body_timeout);
+      std::tie(error, bytes) = co_await http::async_read(stream_, buffer_, parser, kAwait);
+    }
+    EndDeadline();
+    if (closed_) co_return false;
+    if (error) {
+      const auto [status, why] = WhyNot(error, parser.got_some());
+      if (status > 0) co_await Refuse(status, why);
+      co_return false;
+    }
+    http::request<http::string_body> request = parser.release();
+    const Framing framing = {
+        .keep_alive = request.keep_alive() && request.version() >= 11,
+        .chunks = request.version() >= 11,
+        .no_body = request.method() == http::verb::head,
+    };
+    answering_ = true;
+    const auto waker = std::make_shared<Waker>(this);
+    const WakerEnd end(*waker);
+    // Named, since g++ 12 destroys temporaries of a co_await twice.
+    HttpServer::Wake wake = [waker] { waker->Wake(); };
+    HttpRequest copy = Copy(request);
+    auto handled = Handle(std::move(copy), std::move(wake));
+    const std::unique_ptr<HttpAnswer> answer =
+        co_await asio::co_spawn(handlers_, std::move(handled), asio::use_awaitable);
+    const bool written = co_await Write(*answer, framing);
+    answering_ = false;
+    co_return written&& framing.keep_alive;
+  }
+
+  // On a thread for handlers: the connections' own threads have others to serve.
+  asio::awaitable<std::unique_ptr<HttpAnswer>> Handle(HttpRequest request, HttpServer::Wake wake) {
+    try {
+      co_return handler_(request, std::move(wake));
+    } catch (const std::exception& thrown) {
+      co_return Failed(thrown);
+    }
+  }
+  std::unique_ptr<HttpAnswer> Failed(const std::exception& thrown) const {
+    spdlog::error("an HTTP request failed: {}", thrown.what());
+    return refusal_(500, "an error inside of the server; its log tells more");
+  }
+
+  // What proxies may read otherwise (RFC 9112, 6.3): a coding that is not "chunked" alone, or
+  // beside a length.
+  static bool HasOddFraming(const http::request<http::string_body>& request) {
+    const auto codings = request.count(http::field::transfer_encoding);
+    if (codings == 0) return request.count(http::field::content_length) > 1;
+    return codings > 1 || request.version() < 11 ||
+           request.count(http::field::content_length) > 0 ||
+           !beast::iequals(request[http::field::transfer_encoding], "chunked");
+  }
+
+  // Ends reads, and leaves the connection open for the answer, which the stream's own limit would
+  // not.
+  void SetDeadline(absl::Duration duration) {
+    late_ = false;
+    deadline_.expires_after(Chrono(duration));
+    deadline_.async_wait([weak = weak_from_this(), number = ++deadlines_](const Error& error) {
+      const auto self = weak.lock();
+      // One that was ended may be on its way already.
+      if (error || self == nullptr || number != self->deadlines_) return;
+      self->late_ = true;
+      self->stream_.cancel();
+    });
+  }
+  void EndDeadline() {
+    ++deadlines_;
+    deadline_.cancel();
+  }
+
+  // Clients that send large bodies ask first.
+  template <typename Parser>
+  asio::awaitable<bool> Continue(const Parser& parser) {
+    if (!beast::iequals(parser.get()[http::field::expect], "100-continue")) co_return true;
+    constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    const auto [error, bytes] =
+        co_await asio::async_write(stream_, asio::buffer(kContinue), kAwait);
+    co_return !error;
+  }
+
+  // The status to answer with; 0: nobody is there to hear it.
+  std::pair<int, std::string> WhyNot(const Error& error, bool begun) const {
+    if (error == http::error::body_limit) {
+      return {413, absl::StrCat("the body is longer than ", options_.body_bytes, " bytes")};
+    }
+    if (error == http::error::header_limit) {
+      return {431, absl::StrCat("the header is longer than ", options_.header_bytes, " bytes")};
+    }
+    if (late_) return {begun ? 408 : 0, "the request did not come to its end in time"};
+    if (error == http::error::end_of_stream || error == http::error::partial_message ||
+        error.category() != make_error_code(http::error::bad_method).category()) {
+      return {0, ""};
+    }
+    return {400, absl::StrCat("this is no HTTP/1.1 request: ", error.message())};
+  }
+
+  asio::awaitable<void> Refuse(int status, std::string why) {
+    const std::unique_ptr<HttpAnswer> answer = refusal_(status, why);
+    co_await Write(*answer, Framing());
+  }
+
+  // What is thrown ends the answer, and the connection where a part of it is out.
+  std::optional<HttpAnswer::Part> NextOf(HttpAnswer& answer, bool begun) const {
+    try {
+      return answer.Next();
+    } catch (const std::exception& thrown) {
+      const std::unique_ptr<HttpAnswer> failed = Failed(thrown);
+      return begun ? std::nullopt : std::optional(failed->Next());
+    }
+  }
+
+  asio::awaitable<bool> Write(HttpAnswer& answer, Framing framing) {
+    gone_ = false;
+    bool begun = false;
+    std::string filler;
+    while (!closed_) {
+      std::optional<HttpAnswer::Part> next = NextOf(answer, begun);
+      if (!next.has_value()) co_return false;
+      HttpAnswer::Part& part = *next;
+      if (!part.filler.empty()) filler = std::string(part.filler);
+      std::string text;
+      if (part.head.has_value()) {
+        begun = true;
+        const bool whole = part.last;
+        if (!whole && !framing.chunks) framing.keep_alive = false;
+        text =
+            HeadText(*part.head, framing, whole ? std::optional(part.bytes.size()) : std::nullopt);
+        if (!framing.no_body) text += whole || !framing.chunks ? part.bytes : Chunk(part.bytes);
+      } else if (!framing.no_body) {
+        text = framing.chunks ? Chunk(part.bytes) : part.bytes;
+        if (part.last && framing.chunks) text += "0\r\n\r\n";
+      }
+      if (text.empty() && !part.last) {
+        const bool late = co_await WaitForMore();
+        if (gone_ || closed_) co_return false;
+        if (!late || !begun || framing.no_body) continue;
+        text = framing.chunks ? Chunk(filler) : filler;
+      }
+      for (size_t at = 0; at < text.size(); at += kSliceBytes) {
+        stream_.expires_after(Chrono(options_.write_timeout));
+        const auto [error, bytes] = co_await asio::async_write(
+            stream_, asio::buffer(text.data() + at, std::min(kSliceBytes, text.size() - at)),
+            kAwait);
+        if (error) co_return false;
+      }
+      if (part.last) co_return true;
+    }
+    co_return false;
+  }
+
+  // Until there may be more, the client has gone, or nothing came for a while, which is true then.
+  asio::awaitable<bool> WaitForMore() {
+    Watch();
+    if (woken_.exchange(false) || gone_ || closed_) co_return false;
+    timer_.expires_after(Chrono(options_.filler_period));
+    const auto [error] = co_await timer_.async_wait(kAwait);
+    woken_ = false;
+    co_return !error;
+  }
+
+  void Wake() {
+    if (woken_.exchange(true)) return;
+    asio::post(stream_.get_executor(), [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->timer_.cancel();
+    });
+  }
+
+  // Notices that the client closes the connection. What it sends ahead is left alone, and ends
+  // this.
+  void Watch() {
+    if (std::exchange(watching_, true)) return;
+    stream_.socket().async_wait(Tcp::socket::wait_read, [weak =
+                                                             weak_from_this()](const Error& error) {
+      const auto self = weak.lock();
+      if (self == nullptr) return;
+      self->watching_ = false;
+      if (!self->answering_) return;
+      char byte = 0;
+      Error peeked = error;
+      if (!error)
+        self->stream_.socket().receive(asio::buffer(&byte, 1), Tcp::socket::message_peek, peeked);
+      if (!peeked) return;
+      // The request that is answered now had come in between.
+      if (peeked == asio::error::would_block) return self->Watch();
+      self->gone_ = true;
+      self->timer_.cancel();
+    });
+  }
+
+  const HttpServerOptions& options_;
+  const HttpServer::Handler& handler_;
+  const HttpServer::Refusal& refusal_;
+  asio::thread_pool& handlers_;
+  Members<Connection>& all_;
+  beast::tcp_stream stream_;
+  beast::flat_buffer buffer_;
+  asio::steady_timer timer_;     // of what waits for a part
+  asio::steady_timer deadline_;  // of a request
+  std::atomic<bool> woken_{false};
+  bool answering_ = false;
+  bool watching_ = false;
+  bool gone_ = false;
+  bool late_ = false;
+  uint64_t deadlines_ = 0;
+  bool closed_ = false;
+  bool stopping_ = false;
+};
+
+}  // namespace skein::coordinator
