@@ -38,6 +38,8 @@ struct AnswerOutput {
   int32_t answer = 0;  // AnswerStart::index; kCancelled is of all that was cancelled together
   absl::InlinedVector<SampledToken, 1> tokens;
   std::vector<SampledToken> prompt_logprobs;  // the next ones, from the prompt's second token on
+  // With the answer's first token here: the prompt's tokens that the prefix cache had.
+  int64_t cached_tokens = 0;
   Finish finish = Finish::kNotFinished;
   std::string error;  // with kFailed
 };

@@ -83,6 +83,7 @@ class GenerationsAnswer : public HttpAnswer {
                .prompt_logprobs = std::move(tokens->prompt_logprobs)});
     } else if (auto* const finished = std::get_if<Finished>(&event)) {
       --open_;
+      if (finished->answer == 0) usage_.cached += finished->usage.cached_tokens;
       OnPiece({.index = prompt * answers_each_ + finished->answer,
                .prompt = prompt,
                .finished = std::move(*finished)});

@@ -24,11 +24,13 @@ struct Choice {
 struct TokenUsage {
   int64_t prompt = 0;  // of each prompt once
   int64_t completion = 0;
+  int64_t cached = 0;  // of the prompts' tokens, those that the prefix cache had
 };
 inline nlohmann::ordered_json ToJson(const TokenUsage& usage) {
   return {{"prompt_tokens", usage.prompt},
           {"completion_tokens", usage.completion},
-          {"total_tokens", usage.prompt + usage.completion}};
+          {"total_tokens", usage.prompt + usage.completion},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached}}}};
 }
 
 // Of one request, which it outlives. Not thread-safe.

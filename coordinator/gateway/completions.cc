@@ -80,7 +80,9 @@ class CompletionFormat final : public ApiFormat {
   }
 
   Json Usage(const TokenUsage& usage) const {
-    return ToJson({usage.prompt, options_.only_prompt ? 0 : usage.completion});
+    TokenUsage told = usage;
+    if (options_.only_prompt) told.completion = 0;
+    return ToJson(told);
   }
 
   // Of each prompt the n most likely answers, by the mean of their tokens, in the order of indices.

@@ -24,7 +24,7 @@ TEST_F(GatewayTest, ATextIsCompleted) {
   EXPECT_EQ(response["choices"], json::parse(R"([{"index": 0, "text": "re: hello",
       "logprobs": null, "finish_reason": "stop"}])"));
   EXPECT_EQ(response["usage"], json::parse(R"({"prompt_tokens": 5, "completion_tokens": 10,
-      "total_tokens": 15})"));
+      "total_tokens": 15, "prompt_tokens_details": {"cached_tokens": 2}})"));
 }
 
 TEST_F(GatewayTest, PromptsOfEachForm) {

@@ -37,7 +37,8 @@ inline serving::AnswerOutput AnswerOf(const serving::Request& request, size_t i,
   return output;
 }
 
-// Each answer is "re: " and the prompt, and its number where there are several.
+// Each answer is "re: " and the prompt, and its number where there are several; half of the prompt
+// was cached.
 inline std::vector<serving::AnswerOutput> Echo(const serving::Request& request) {
   std::string prompt;
   for (const int32_t id : request.prompt) prompt += static_cast<char>(id);
@@ -49,6 +50,7 @@ inline std::vector<serving::AnswerOutput> Echo(const serving::Request& request) 
     outputs.push_back(text.size() < most ? AnswerOf(request, i, text)
                                          : AnswerOf(request, i, text.substr(0, most),
                                                     serving::Finish::kMaxTokens));
+    outputs.back().cached_tokens = std::ssize(request.prompt) / 2;
     if (request.prompt_logprobs < 0) continue;
     for (size_t t = 1; t < request.prompt.size(); ++t) {
       outputs.back().prompt_logprobs.push_back(

@@ -33,7 +33,7 @@ class MessageFormat final : public ApiFormat {
   }
 
   std::vector<Json> Begin(const Choice& /*choice*/, const TokenUsage& usage) override {
-    return {{{"type", "message_start"}, {"message", Message({usage.prompt, 0})}},
+    return {{{"type", "message_start"}, {"message", Message({.prompt = usage.prompt})}},
             {{"type", "content_block_start"},
              {"index", 0},
              {"content_block", {{"type", "text"}, {"text", ""}}}}};

@@ -79,6 +79,7 @@ void Fill(const Finished& finished, const ServedModel& /*model*/, v1::GenerateEv
   v1::Usage& usage = *out.mutable_usage();
   usage.set_prompt_tokens(finished.usage.prompt_tokens);
   usage.set_completion_tokens(finished.usage.completion_tokens);
+  usage.set_cached_tokens(finished.usage.cached_tokens);
   usage.set_queue_seconds(absl::ToDoubleSeconds(finished.usage.queue_time));
   usage.set_first_token_seconds(absl::ToDoubleSeconds(finished.usage.first_token_time));
   usage.set_total_seconds(absl::ToDoubleSeconds(finished.usage.total_time));

@@ -60,6 +60,7 @@ Generation::Generation(serving::RequestId id, std::string public_id, ValidReques
   for (const serving::AnswerStart& start : request_.answers) {
     answers_.push_back({.journal = {},
                         .mu = {},
+                        .cached_tokens = 0,
                         .text = {model->tokenizer.get(), valid.stops},
                         .pending = {.answer = start.index},
                         .finished = {},
@@ -157,6 +158,8 @@ Generation::Progress Generation::OnOutputLocked(const serving::AnswerOutput& out
   Answer& answer = answers_[output.answer];
   if (answer.ended) return Progress::kRunning;  // the replica was told, and others go on
   AppendPromptLogprobs(output);
+  // Another replica that goes on has a cache of its own, which saved the client nothing.
+  if (answer.journal.empty()) answer.cached_tokens = output.cached_tokens;
   const bool early = output.finish == Finish::kNotFinished;
   for (size_t i = 0; i < output.tokens.size(); ++i) {
     const bool last = i + 1 == output.tokens.size();
@@ -263,9 +266,12 @@ Generation::Progress Generation::End(Answer& answer, Finished::Reason reason, bo
   const auto until = [&](std::optional<absl::Time> time) { return time.value_or(now) - arrived_; };
   Finished finished{.answer = answer.pending.answer, .reason = reason};
   if (reason == Finished::Reason::kStop) finished.stop = *answer.text.stop();
-  finished.usage = {static_cast<uint32_t>(request_.prompt.size()),
-                    static_cast<uint32_t>(answer.journal.size()), until(dispatched_),
-                    until(answer.first_token), until(now)};
+  finished.usage = {.prompt_tokens = static_cast<uint32_t>(request_.prompt.size()),
+                    .completion_tokens = static_cast<uint32_t>(answer.journal.size()),
+                    .cached_tokens = static_cast<uint32_t>(answer.cached_tokens),
+                    .queue_time = until(dispatched_),
+                    .first_token_time = until(answer.first_token),
+                    .total_time = until(now)};
   answer.ended = true;
   answer.finished = std::move(finished);
   if (--open_ == 0) return early ? Progress::kFinishedEarly : Progress::kFinished;

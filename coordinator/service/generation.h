@@ -77,6 +77,7 @@ class Generation {
   struct Answer {
     std::vector<int32_t> journal;  // every token so far
     std::optional<float> mu;       // mirostat's state after it
+    int64_t cached_tokens = 0;     // of the prompt, where it began
     AnswerText text;
     Tokens pending;
     bool ended = false;

@@ -81,7 +81,9 @@ TEST_F(GenerationTest, EventsComeInOrderAndTokensPileUpInOne) {
   clock_.Advance(absl::Seconds(1));
   generation->Dispatch();
   clock_.Advance(absl::Seconds(1));
-  EXPECT_EQ(generation->OnOutput(Output("ab")), Progress::kRunning);
+  serving::AnswerOutput begin = Output("ab");
+  begin.cached_tokens = 2;
+  EXPECT_EQ(generation->OnOutput(begin), Progress::kRunning);
   EXPECT_EQ(generation->OnOutput(Output("c")), Progress::kRunning);
   EXPECT_EQ(more_, 2);
   EXPECT_EQ(ready_, 0);
@@ -99,6 +101,7 @@ TEST_F(GenerationTest, EventsComeInOrderAndTokensPileUpInOne) {
   const Finished finished = Take<Finished>(*generation);
   EXPECT_EQ(finished.reason, Finished::Reason::kMaxTokens);
   EXPECT_EQ(finished.usage.completion_tokens, 4u);
+  EXPECT_EQ(finished.usage.cached_tokens, 2u);
   EXPECT_EQ(finished.usage.queue_time, absl::Seconds(1));
   EXPECT_EQ(finished.usage.first_token_time, absl::Seconds(2));
   EXPECT_EQ(finished.usage.total_time, absl::Seconds(4));
@@ -333,10 +336,13 @@ TEST_F(GenerationTest, CharactersAndStopStringsMaySpanReplicas) {
   EXPECT_EQ(Take<Tokens>(*generation).text, "a€");
   EXPECT_TRUE(generation->OnReplicaLost(absl::UnavailableError("gone"), 0));
   generation->Dispatch();
-  EXPECT_EQ(generation->OnOutput(Output("OP")), Progress::kFinishedEarly);
+  serving::AnswerOutput rest = Output("OP");
+  rest.cached_tokens = 3;  // the second replica's cache saved nobody anything
+  EXPECT_EQ(generation->OnOutput(rest), Progress::kFinishedEarly);
   EXPECT_EQ(Take<Tokens>(*generation).text, "");
   const Finished finished = Take<Finished>(*generation);
   EXPECT_EQ(finished.reason, Finished::Reason::kStop);
+  EXPECT_EQ(finished.usage.cached_tokens, 0u);
   EXPECT_EQ(finished.usage.completion_tokens, 8u);
 }
 

@@ -68,6 +68,10 @@ absl::Status CheckFinish(Finish finish, const serving::Request& request, const A
 
 absl::Status CheckOutput(const serving::AnswerOutput& output, const serving::Request& request,
                          const AnswerState& answer, int32_t vocab_size) {
+  if (output.cached_tokens < 0 || output.cached_tokens > std::ssize(request.prompt)) {
+    return Wrong(absl::StrCat(output.cached_tokens, " cached tokens of a prompt of ",
+                              request.prompt.size()));
+  }
   AnswerState after = answer;
   for (const serving::SampledToken& token : output.tokens) {
     SKEIN_RETURN_IF_ERROR(CheckToken(token, request.sampling.logprobs >= 0, vocab_size));

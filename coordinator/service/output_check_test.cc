@@ -37,6 +37,7 @@ decltype(serving::AnswerOutput::tokens) Tokens(const std::vector<int32_t>& ids) 
 TEST(OutputCheckTest, WhatAReplicaSaysOfASoundAnswerIsInOrder) {
   SKEIN_EXPECT_OK(Check({}));
   SKEIN_EXPECT_OK(Check({.tokens = Tokens({0, 98})}));
+  SKEIN_EXPECT_OK(Check({.tokens = Tokens({0}), .cached_tokens = 2}, {.prompt = {1, 2}}));
   SKEIN_EXPECT_OK(Check({.tokens = Tokens({1, 2, 3}), .finish = Finish::kMaxTokens}));
   SKEIN_EXPECT_OK(Check({.tokens = Tokens({1, kEos}), .finish = Finish::kEos}));
   SKEIN_EXPECT_OK(Check({.tokens = Tokens({1, 2, kEos}), .finish = Finish::kMaxTokens}));
@@ -81,6 +82,8 @@ TEST(OutputCheckTest, WhatNoReplicaMaySayIsNamed) {
       {{.tokens = Tokens({1}), .finish = Finish::kEos}, {}, "whose last token is none"},
       {{.finish = Finish::kEos}, {}, "whose last token is none"},
       {{.tokens = Tokens({1}), .finish = Finish::kMaxTokens}, {}, "after 3 of 5"},
+      {{.cached_tokens = -1}, {.prompt = {1, 2}}, "-1 cached tokens"},
+      {{.cached_tokens = 3}, {.prompt = {1, 2}}, "3 cached tokens of a prompt of 2"},
       {{.finish = Finish::kCancelled}, {}, "a cancellation that nobody asked for"},
       {{.finish = static_cast<Finish>(17)}, {}, "an end of no kind"},
   };

@@ -65,6 +65,7 @@ struct Tokens {
 struct Usage {
   uint32_t prompt_tokens = 0;
   uint32_t completion_tokens = 0;
+  uint32_t cached_tokens = 0;  // the prompt's that the prefix cache had, where the answer began
   // Since the request arrived.
   absl::Duration queue_time;
   absl::Duration first_token_time;

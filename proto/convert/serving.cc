@@ -233,6 +233,7 @@ wire::StepOutput ToProto(const serving::StepOutput& output) {
     }
     to.set_finish(ToProto(answer.finish));
     to.set_error(answer.error);
+    to.set_cached_tokens(answer.cached_tokens);
   }
   *out.mutable_load() = ToProto(output.load);
   return out;
@@ -246,6 +247,7 @@ serving::StepOutput FromProto(const wire::StepOutput& output) {
     to.answer = static_cast<int32_t>(from.answer());
     to.finish = FromProto(from.finish());
     to.error = Printable(from.error());
+    to.cached_tokens = from.cached_tokens();
     for (const wire::Token& token : from.tokens()) to.tokens.push_back(FromProto(token));
     for (const wire::Token& token : from.prompt_logprobs()) {
       to.prompt_logprobs.push_back(FromProto(token));

@@ -168,6 +168,7 @@ TEST(ServingTest, AnOutputKeepsItsFields) {
   row.set_answer(2);
   row.set_finish(wire::AnswerOutput::MAX_TOKENS);
   row.set_error("a logit is NaN");
+  row.set_cached_tokens(48);
   wire::Token& token = *row.add_tokens();
   token.set_id(6);
   token.set_logprob(-0.5f);
@@ -191,6 +192,7 @@ TEST(ServingTest, AnOutputKeepsItsFields) {
   EXPECT_EQ(answer.answer, 2);
   EXPECT_EQ(answer.finish, serving::Finish::kMaxTokens);
   EXPECT_EQ(answer.error, "a logit is NaN");
+  EXPECT_EQ(answer.cached_tokens, 48);
   ASSERT_THAT(answer.tokens, SizeIs(1));
   EXPECT_EQ(answer.tokens[0].id, 6);
   EXPECT_EQ(answer.tokens[0].logprob, -0.5f);

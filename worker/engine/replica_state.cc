@@ -313,6 +313,9 @@ absl::Status ReplicaState::Admit(Sequence& sequence, StepOrder& order) {
       static_cast<int64_t>(sequence.table.pages.size()) * limits_.scheduler.page_size;
   counters_.prompt_tokens += sequence.known();
   counters_.cached_tokens += sequence.computed;
+  if (!sequence.cached.has_value()) {
+    sequence.cached = std::min(sequence.computed, sequence.prompt());
+  }
   return absl::OkStatus();
 }
 
@@ -369,6 +372,8 @@ void ReplicaState::ApplyRow(Sequence& sequence, const kernels::SampledTokens& ro
   serving::AnswerOutput& output = outputs_.emplace_back();
   output.request_id = sequence.request->id;
   output.answer = sequence.answer;
+  output.cached_tokens = sequence.cached.value_or(0);
+  sequence.cached = 0;
   --sequence.in_flight;
   for (const serving::SampledToken& token : row.tokens) {
     sequence.tokens.push_back(token.id);

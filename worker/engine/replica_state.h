@@ -89,6 +89,7 @@ class ReplicaState {
     int64_t slot_length = 0;        // the slot's length, as the ranks have it after the last order
     PrefixCache::Hit hit;           // what a waiting one finds in the cache,
     uint64_t hit_version = 0;       // in this version of it
+    std::optional<int64_t> cached;  // of the prompt, when it first ran; 0 once it was told
     // The prompt's log probabilities were given up to this position; -1: nobody asks.
     int64_t logprobs_given = -1;
 

@@ -137,7 +137,9 @@ TEST(ReplicaStateTest, APrefixThatIsThereIsNotComputedAgain) {
   Replica replica;
   replica.Add(Request(1, {1, 2, 3, 4, 5, 6, 7, 8}, 1));
   replica.Step();
-  EXPECT_EQ(replica.state.TakeReport().load.cached_pages, 2);
+  const StepReport first = replica.state.TakeReport();
+  EXPECT_EQ(first.load.cached_pages, 2);
+  EXPECT_EQ(first.answers.at(0).cached_tokens, 0);
   // The whole prompt is cached, but its last token must be computed to go on.
   replica.Add(Request(2, {1, 2, 3, 4, 5, 6, 7, 8}, 1));
   const StepOrder whole = replica.Step();
@@ -147,9 +149,12 @@ TEST(ReplicaStateTest, APrefixThatIsThereIsNotComputedAgain) {
   EXPECT_THAT(longer.micro_batches[0][0].tokens, ElementsAre(9));
   EXPECT_EQ(replica.Begins(longer)[0][0], 8);
   EXPECT_THAT(longer.updates[0].pages, SizeIs(3));
-  const serving::ReplicaLoad load = replica.state.TakeReport().load;
-  EXPECT_EQ(load.prompt_tokens, 25);
-  EXPECT_EQ(load.cached_tokens, 12);
+  const StepReport report = replica.state.TakeReport();
+  EXPECT_EQ(report.load.prompt_tokens, 25);
+  EXPECT_EQ(report.load.cached_tokens, 12);
+  ASSERT_THAT(report.answers, SizeIs(2));
+  EXPECT_EQ(report.answers[0].cached_tokens, 4);
+  EXPECT_EQ(report.answers[1].cached_tokens, 8);
 }
 
 TEST(ReplicaStateTest, WhoWaitsForAnothersPromptDoesNotRun) {
