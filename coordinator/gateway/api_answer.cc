@@ -15,12 +15,6 @@
 namespace skein::coordinator {
 namespace {
 
-using Json = ApiFormat::Json;
-
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
-}
-
 // Takes events of all of a request's generations.
 class GenerationsAnswer : public HttpAnswer {
  public:
@@ -115,7 +109,7 @@ class CollectedAnswer final : public GenerationsAnswer {
   }
   Part Ready(bool last) override {
     if (!last) return {};
-    return {.head = HttpHead{}, .bytes = Dump(format_->Whole(choices_, usage_)), .last = true};
+    return {.head = HttpHead{}, .bytes = JsonText(format_->Whole(choices_, usage_)), .last = true};
   }
   Part Failed(const absl::Status& error) override { return ToAnswer(ErrorOf(error))->Next(); }
 
@@ -127,39 +121,24 @@ class StreamedAnswer final : public GenerationsAnswer {
   using GenerationsAnswer::GenerationsAnswer;
 
  private:
-  void Say(const std::vector<Json>& events) {
-    for (const Json& event : events) {
-      if (format_->names_events()) {
-        absl::StrAppend(&text_, "event: ", event["type"].get_ref<const std::string&>(), "\n");
-      }
-      absl::StrAppend(&text_, "data: ", Dump(event), "\n\n");
-    }
-  }
-  void SayDone() {
-    if (!format_->names_events()) text_ += "data: [DONE]\n\n";
-  }
   void OnPiece(Choice piece) override {
     const auto index = static_cast<size_t>(piece.index);
     if (begun_.size() <= index) begun_.resize(index + 1);
-    if (!begun_[index]) Say(format_->Begin(piece, usage_));
+    if (!begun_[index]) format_->Begin(piece, usage_, events_);
     begun_[index] = true;
-    Say(format_->Piece(piece, usage_));
+    format_->Piece(piece, usage_, events_);
   }
   Part Ready(bool last) override {
-    if (last) {
-      if (const std::optional<Json> end = format_->End(usage_)) Say({*end});
-      SayDone();
-    }
+    if (last) format_->End(usage_, events_);
     return Send(last);
   }
   Part Failed(const absl::Status& error) override {
-    if (!sent_head_ && text_.empty()) return ToAnswer(ErrorOf(error))->Next();
-    Say({ToJson(ErrorOf(error))});
-    SayDone();
+    if (!sent_head_ && events_.empty()) return ToAnswer(ErrorOf(error))->Next();
+    format_->Fail(ErrorOf(error), events_);
     return Send(/*last=*/true);
   }
   Part Send(bool last) {
-    Part part = {.bytes = std::exchange(text_, ""), .last = last, .filler = ": still here\n\n"};
+    Part part = {.bytes = events_.Take(), .last = last, .filler = ": still here\n\n"};
     if (!part.bytes.empty() && !std::exchange(sent_head_, true)) {
       part.head = HttpHead{.content_type = "text/event-stream; charset=utf-8",
                            .headers = {{"Cache-Control", "no-cache"}}};
@@ -168,7 +147,7 @@ class StreamedAnswer final : public GenerationsAnswer {
   }
 
   std::vector<bool> begun_;  // choices
-  std::string text_;
+  EventStream events_;
   bool sent_head_ = false;
 };
 

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "coordinator/gateway/json_answer.h"
 
 namespace skein::coordinator {
 namespace {
@@ -99,10 +100,10 @@ ApiError ErrorOf(const absl::Status& status, std::string_view input) {
   return error;
 }
 
-ApiError ErrorOfTemplate(const absl::Status& status) {
+ApiError ErrorOfTemplate(const absl::Status& status, std::string_view input) {
   const bool missing = status.code() == absl::StatusCode::kFailedPrecondition;
   return {.message = std::string(status.message()),
-          .param = "messages",
+          .param = std::string(input),
           .code = missing ? "no_chat_template" : ""};
 }
 
@@ -119,8 +120,7 @@ Json ToJson(const ApiError& error) {
 std::unique_ptr<HttpAnswer> ToAnswer(const ApiError& error) {
   HttpHead head = {.status = error.status};
   if (error.status == 429 || error.status == 503) head.headers.emplace_back("Retry-After", "1");
-  return std::make_unique<WholeAnswer>(
-      std::move(head), ToJson(error).dump(-1, ' ', false, Json::error_handler_t::replace));
+  return JsonAnswer(ToJson(error), std::move(head));
 }
 
 }  // namespace skein::coordinator

@@ -28,8 +28,8 @@ ApiError BadField(std::string_view param, std::string_view why);
 ApiError ErrorOf(const absl::Status& status, std::string_view input = "prompt");
 
 // Why messages are no prompt: all of it is the client's to mend, but for a model without a
-// template.
-ApiError ErrorOfTemplate(const absl::Status& status);
+// template. `input` is the messages' field.
+ApiError ErrorOfTemplate(const absl::Status& status, std::string_view input = "messages");
 
 nlohmann::ordered_json ToJson(const ApiError& error);
 std::unique_ptr<HttpAnswer> ToAnswer(const ApiError& error);

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/gateway/api_error.h"
+#include "coordinator/gateway/event_stream.h"
 #include "coordinator/service/request.h"
 #include "nlohmann/json.hpp"
 
@@ -42,16 +44,16 @@ class ApiFormat {
   // The answer in one: all choices, by index, each with all of its pieces.
   virtual Json Whole(std::vector<Choice>& choices, const TokenUsage& usage) = 0;
 
-  // The events of a stream. Begin comes before a choice's first piece.
+  // The events of a stream. Begin comes before a choice's first piece, End behind the last piece.
   // `usage` is what was counted so far.
-  virtual std::vector<Json> Begin(const Choice& /*choice*/, const TokenUsage& /*usage*/) {
-    return {};
+  virtual void Begin(const Choice& /*choice*/, const TokenUsage& /*usage*/, EventStream& /*out*/) {}
+  virtual void Piece(const Choice& piece, const TokenUsage& usage, EventStream& out) = 0;
+  virtual void End(const TokenUsage& usage, EventStream& out) = 0;
+  // Ends a stream in its middle.
+  virtual void Fail(const ApiError& error, EventStream& out) {
+    out.Say(ToJson(error));
+    out.SayDone();
   }
-  virtual std::vector<Json> Piece(const Choice& piece, const TokenUsage& usage) = 0;
-  // Behind the last piece; none: nothing.
-  virtual std::optional<Json> End(const TokenUsage& usage) = 0;
-  // Whether events are named by their "type", as Anthropic's are; the others end with [DONE].
-  virtual bool names_events() const { return false; }
 };
 
 }  // namespace skein::coordinator

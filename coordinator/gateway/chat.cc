@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -44,27 +45,29 @@ class ChatFormat final : public ApiFormat {
     return response;
   }
 
-  std::vector<Json> Begin(const Choice& choice, const TokenUsage& /*usage*/) override {
-    return {Chunk(choice, {{"role", "assistant"}, {"content", ""}}, /*logprobs=*/Json(),
-                  /*reason=*/Json())};
+  void Begin(const Choice& choice, const TokenUsage& /*usage*/, EventStream& out) override {
+    out.Say(Chunk(choice, {{"role", "assistant"}, {"content", ""}}, /*logprobs=*/Json(),
+                  /*reason=*/Json()));
   }
 
-  std::vector<Json> Piece(const Choice& piece, const TokenUsage& /*usage*/) override {
-    std::vector<Json> chunks;
-    if (!piece.text.empty() || (logprobs_ && !piece.tokens.empty())) {
-      chunks.push_back(Chunk(piece, {{"content", piece.text}}, Logprobs(piece), Json()));
+  void Piece(const Choice& piece, const TokenUsage& /*usage*/, EventStream& out) override {
+    if (logprobs_ && !piece.tokens.empty()) {
+      out.Say(Chunk(piece, {{"content", piece.text}}, Logprobs(piece), Json()));
+    } else if (!piece.text.empty()) {
+      out.SayText(Around(piece.index).With(piece.text));
     }
     if (piece.finished.has_value()) {
-      chunks.push_back(Chunk(piece, Json::object(), Json(), Reason(piece)));
+      out.Say(Chunk(piece, Json::object(), Json(), Reason(piece)));
     }
-    return chunks;
   }
 
-  std::optional<Json> End(const TokenUsage& usage) override {
-    if (!options_.include_usage) return std::nullopt;
-    Json response = Frame("chat.completion.chunk", Json::array());
-    response["usage"] = ToJson(usage);
-    return response;
+  void End(const TokenUsage& usage, EventStream& out) override {
+    if (options_.include_usage) {
+      Json response = Frame("chat.completion.chunk", Json::array());
+      response["usage"] = ToJson(usage);
+      out.Say(response);
+    }
+    out.SayDone();
   }
 
  private:
@@ -82,29 +85,21 @@ class ChatFormat final : public ApiFormat {
                                                         {"finish_reason", std::move(reason)}}}));
   }
 
+  // The chunk of most steps: nothing but its text is new.
+  const EventAround& Around(int32_t index) {
+    const auto found = around_.find(index);
+    if (found != around_.end()) return found->second;
+    const Json chunk = Chunk({.index = index}, {{"content", ""}}, Json(), Json());
+    return around_.emplace(index, EventAround(chunk, "content")).first->second;
+  }
+
   static Json Reason(const Choice& choice) {
     return choice.finished.has_value() ? Json(FinishReason(*choice.finished)) : Json();
   }
 
-  Json Token(int32_t id, float logprob) const {
-    const std::string text = TokenText(*model_.tokenizer, id);
-    Json bytes = Json::array();
-    for (const char c : text) bytes.push_back(static_cast<uint8_t>(c));
-    return {{"token", text}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
-  }
   Json Logprobs(const Choice& choice) const {
     if (!logprobs_) return Json();
-    Json content = Json::array();
-    for (const AnswerToken& token : choice.tokens) {
-      Json row = Token(token.id, token.logprob.value_or(0));
-      Json top = Json::array();
-      for (const serving::TokenLogprob& of : token.top_logprobs) {
-        top.push_back(Token(of.id, of.logprob));
-      }
-      row["top_logprobs"] = std::move(top);
-      content.push_back(std::move(row));
-    }
-    return {{"content", std::move(content)}};
+    return {{"content", LogprobRows(choice.tokens, *model_.tokenizer)}};
   }
 
   const StreamOptions options_;
@@ -112,6 +107,7 @@ class ChatFormat final : public ApiFormat {
   const ServedModel& model_;
   const std::string id_ = NewResponseId("chatcmpl-");
   const int64_t created_ = absl::ToUnixSeconds(absl::Now());
+  std::map<int32_t, EventAround> around_;  // by choice
 };
 
 // Whether log probabilities are asked for.

@@ -17,13 +17,15 @@ using nlohmann::json;
 using Json = nlohmann::ordered_json;
 
 // Parts of a message are lines, as vLLM joins them.
-std::optional<std::string> JoinParts(const json& parts, BodyReader& message) {
+std::optional<std::string> JoinParts(const json& parts, std::string_view field,
+                                     BodyReader& message) {
   std::string text;
   for (const json& part : parts) {
-    const bool is_text = part.is_object() && part.value("type", json()) == "text" &&
+    const json type = part.is_object() ? part.value("type", json()) : json();
+    const bool is_text = (type == "text" || type == "input_text" || type == "output_text") &&
                          part.contains("text") && part["text"].is_string();
     if (!is_text) {
-      message.Fail("content",
+      message.Fail(field,
                    "parts are objects {\"type\": \"text\", \"text\": ...}; images, "
                    "audio and files are not supported");
       return std::nullopt;
@@ -32,6 +34,17 @@ std::optional<std::string> JoinParts(const json& parts, BodyReader& message) {
     text += part["text"].get<std::string>();
   }
   return text;
+}
+
+// A text, or a list of text parts. null: it is neither.
+Json ReadContent(const json& content, std::string_view field, BodyReader& reader) {
+  if (content.is_string()) return content;
+  if (content.is_array()) {
+    const std::optional<std::string> text = JoinParts(content, field, reader);
+    return text.has_value() ? Json(*text) : Json();
+  }
+  reader.Fail(field, "a string, or a list of text parts, is expected");
+  return {};
 }
 
 Json ReadMessage(const json& message, const std::string& where, BodyReader& body) {
@@ -44,31 +57,48 @@ Json ReadMessage(const json& message, const std::string& where, BodyReader& body
   if (!role.has_value()) reader.Fail("role", "is missing");
   Json read(message);
   if (role == "developer") read["role"] = "system";
-  const json* const content = reader.Find("content");
-  if (content == nullptr) {
+  if (const json* const content = reader.Find("content")) {
+    read["content"] = ReadContent(*content, "content", reader);
+  } else {
     // An assistant may have called tools instead.
     if (!message.contains("tool_calls")) reader.Fail("content", "is missing");
     read["content"] = nullptr;
-  } else if (content->is_array()) {
-    if (std::optional<std::string> text = JoinParts(*content, reader)) {
-      read["content"] = *std::move(text);
-    }
-  } else if (!content->is_string()) {
-    reader.Fail("content", "a string, or a list of text parts, is expected");
   }
   if (reader.error()) body.Fail(*reader.error());
   return read;
 }
 
-Json ReadMessages(BodyReader& body) {
-  const json* const list = body.Find("messages");
-  if (list == nullptr || !list->is_array() || list->empty()) {
-    body.Fail("messages", list == nullptr ? "is missing" : "a list of messages is expected");
+// A message of the Responses API, without what that API alone knows of it (ids, states).
+Json ReadItem(const json& item, const std::string& where, BodyReader& body) {
+  const json type = item.is_object() ? item.value("type", json("message")) : json();
+  if (item.is_object() && type != "message") {
+    body.Fail(where, "not yet: only items of the type \"message\" are supported");
     return {};
   }
+  Json read = ReadMessage(item, where, body);
+  if (!read.is_object()) return {};
+  return {{"role", read["role"]}, {"content", read["content"]}};
+}
+
+Json ReadMessages(BodyReader& body, const ConversationFields& fields) {
   Json messages = Json::array();
+  if (const json* const system = fields.system.empty() ? nullptr : body.Find(fields.system)) {
+    messages.push_back(
+        {{"role", "system"}, {"content", ReadContent(*system, fields.system, body)}});
+  }
+  const json* const list = body.Find(fields.messages);
+  if (list != nullptr && fields.items && list->is_string()) {
+    messages.push_back({{"role", "user"}, {"content", *list}});
+    return messages;
+  }
+  if (list == nullptr || !list->is_array() || list->empty()) {
+    body.Fail(fields.messages, list == nullptr ? "is missing" : "a list of messages is expected");
+    return {};
+  }
   for (size_t i = 0; i < list->size(); ++i) {
-    messages.push_back(ReadMessage((*list)[i], absl::StrCat("messages[", i, "]"), body));
+    const std::string where = absl::StrCat(std::string(fields.messages), "[", i, "]");
+    messages.push_back(fields.items ? ReadItem((*list)[i], where, body)
+                                    : ReadMessage((*list)[i], where, body));
   }
   return messages;
 }
@@ -94,7 +124,7 @@ std::string TokenOf(std::optional<int32_t> id, const ServedModel& model) {
 
 }  // namespace
 
-Conversation ReadConversation(BodyReader& body) {
+Conversation ReadConversation(BodyReader& body, const ConversationFields& fields) {
   RefuseTools(body);
   Conversation conversation;
   if (const json* const kwargs = body.Find("chat_template_kwargs")) {
@@ -107,7 +137,7 @@ Conversation ReadConversation(BodyReader& body) {
   if (const json* const documents = body.Find("documents")) {
     conversation.values["documents"] = Json(*documents);
   }
-  conversation.values["messages"] = ReadMessages(body);
+  conversation.values["messages"] = ReadMessages(body, fields);
   conversation.add_generation_prompt = body.Bool("add_generation_prompt").value_or(true);
   return conversation;
 }
@@ -129,7 +159,7 @@ absl::StatusOr<std::vector<uint32_t>> EncodePrompt(const model::RenderedText& pr
   // Every token stands for at most longest_token_bytes.
   const int64_t most_bytes = model.context_length * model.longest_token_bytes;
   if (static_cast<int64_t>(prompt.text.size()) > most_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("messages: ", prompt.text.size(),
+    return absl::InvalidArgumentError(absl::StrCat("prompt: ", prompt.text.size(),
                                                    " bytes are more than the context of ",
                                                    model.context_length, " tokens holds"));
   }
@@ -145,17 +175,18 @@ absl::StatusOr<std::vector<uint32_t>> EncodePrompt(const model::RenderedText& pr
   return std::vector<uint32_t>(ids.begin(), ids.end());
 }
 
-std::vector<uint32_t> ReadPrompt(BodyReader& body, const ServedModel& model) {
-  const Conversation conversation = ReadConversation(body);
+std::vector<uint32_t> ReadPrompt(BodyReader& body, const ServedModel& model,
+                                 const ConversationFields& fields) {
+  const Conversation conversation = ReadConversation(body, fields);
   if (body.error().has_value()) return {};
   const auto prompt = RenderPrompt(conversation, model, absl::Now());
   if (!prompt.ok()) {
-    body.Fail(ErrorOfTemplate(prompt.status()));
+    body.Fail(ErrorOfTemplate(prompt.status(), fields.messages));
     return {};
   }
   absl::StatusOr<std::vector<uint32_t>> tokens = EncodePrompt(*prompt, model);
   if (tokens.ok()) return *std::move(tokens);
-  body.Fail(ErrorOf(tokens.status()));
+  body.Fail(ErrorOf(tokens.status(), fields.messages));
   return {};
 }
 

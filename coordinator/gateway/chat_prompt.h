@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -20,10 +21,19 @@ struct Conversation {
   bool add_generation_prompt = true;
 };
 
+// Where an API has a conversation.
+struct ConversationFields {
+  std::string_view messages = "messages";
+  std::string_view system;  // the field of what the system says, before the messages; "": none
+  // Messages are items of several types, of which only "message" is supported; one text is a
+  // message of the user.
+  bool items = false;
+};
+
 // Reads messages (texts, or lists of text parts; the role "developer" is "system"),
 // chat_template_kwargs, documents and add_generation_prompt. tools, and a response_format other
 // than text, are refused: "not yet". Errors are the reader's.
-Conversation ReadConversation(BodyReader& body);
+Conversation ReadConversation(BodyReader& body, const ConversationFields& fields = {});
 
 // The prompt's text. FailedPrecondition: the model has no template, or one that cannot be used, and
 // why; InvalidArgument and others: ChatTemplate::Render's.
@@ -31,7 +41,8 @@ absl::StatusOr<model::RenderedText> RenderPrompt(const Conversation& conversatio
                                                  const ServedModel& model, absl::Time now);
 
 // All of it: what a body's conversation is in tokens. Errors are the reader's.
-std::vector<uint32_t> ReadPrompt(BodyReader& body, const ServedModel& model);
+std::vector<uint32_t> ReadPrompt(BodyReader& body, const ServedModel& model,
+                                 const ConversationFields& fields = {});
 
 // Its tokens. Special tokens that users wrote are text. InvalidArgument, too, for a text that is
 // longer than any context could hold.

@@ -58,16 +58,23 @@ class CompletionFormat final : public ApiFormat {
     return response;
   }
 
-  std::vector<Json> Piece(const Choice& piece, const TokenUsage& /*usage*/) override {
+  void Piece(const Choice& piece, const TokenUsage& /*usage*/, EventStream& out) override {
     const bool first = begun_.emplace(piece.index, true).second;
-    return {Frame(Json::array({ChoiceJson(piece, piece.index, first)}))};
+    const bool text_alone = !first && !piece.finished.has_value() && !options_.logprobs.has_value();
+    if (text_alone && !options_.only_prompt) {
+      out.SayText(Around(piece.index).With(piece.text));
+    } else {
+      out.Say(Frame(Json::array({ChoiceJson(piece, piece.index, first)})));
+    }
   }
 
-  std::optional<Json> End(const TokenUsage& usage) override {
-    if (!options_.stream.include_usage) return std::nullopt;
-    Json response = Frame(Json::array());
-    response["usage"] = Usage(usage);
-    return response;
+  void End(const TokenUsage& usage, EventStream& out) override {
+    if (options_.stream.include_usage) {
+      Json response = Frame(Json::array());
+      response["usage"] = Usage(usage);
+      out.Say(response);
+    }
+    out.SayDone();
   }
 
  private:
@@ -77,6 +84,14 @@ class CompletionFormat final : public ApiFormat {
             {"created", created_},
             {"model", model_.name},
             {"choices", std::move(choices)}};
+  }
+
+  // The event of most steps: nothing but its text is new.
+  const EventAround& Around(int32_t index) {
+    const auto found = around_.find(index);
+    if (found != around_.end()) return found->second;
+    const Json event = Frame(Json::array({ChoiceJson({.index = index}, index, /*first=*/false)}));
+    return around_.emplace(index, EventAround(event, "text")).first->second;
   }
 
   Json Usage(const TokenUsage& usage) const {
@@ -181,6 +196,7 @@ class CompletionFormat final : public ApiFormat {
   const int64_t created_ = absl::ToUnixSeconds(absl::Now());
   std::vector<std::vector<AnswerToken>> prompt_rows_;  // of the whole answer, by prompt
   std::map<int32_t, bool> begun_;                      // choices of a stream
+  std::map<int32_t, EventAround> around_;              // by choice
   std::map<int32_t, int64_t> offsets_;                 // by choice: characters so far
 };
 

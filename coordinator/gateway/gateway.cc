@@ -14,6 +14,7 @@
 #include "coordinator/gateway/completions.h"
 #include "coordinator/gateway/json_answer.h"
 #include "coordinator/gateway/messages.h"
+#include "coordinator/gateway/responses.h"
 #include "coordinator/gateway/text_tools.h"
 #include "spdlog/spdlog.h"
 
@@ -77,6 +78,8 @@ constexpr Route kRoutes[] = {
      [](const Asked& asked) { return Complete(asked.body, &asked.service, asked.wake); }},
     {"POST", "/v1/chat/completions",
      [](const Asked& asked) { return Chat(asked.body, &asked.service, asked.wake); }},
+    {"POST", "/v1/responses",
+     [](const Asked& asked) { return Responses(asked.body, &asked.service, asked.wake); }},
     {"POST", "/v1/messages",
      [](const Asked& asked) { return Messages(asked.body, &asked.service, asked.wake); }},
     {"POST", "/v1/messages/count_tokens",

@@ -32,31 +32,24 @@ class MessageFormat final : public ApiFormat {
     return message;
   }
 
-  std::vector<Json> Begin(const Choice& /*choice*/, const TokenUsage& usage) override {
-    return {{{"type", "message_start"}, {"message", Message({.prompt = usage.prompt})}},
-            {{"type", "content_block_start"},
-             {"index", 0},
-             {"content_block", {{"type", "text"}, {"text", ""}}}}};
+  void Begin(const Choice& /*choice*/, const TokenUsage& usage, EventStream& out) override {
+    out.SayNamed({{"type", "message_start"}, {"message", Message({.prompt = usage.prompt})}});
+    out.SayNamed({{"type", "content_block_start"},
+                  {"index", 0},
+                  {"content_block", {{"type", "text"}, {"text", ""}}}});
   }
-  std::vector<Json> Piece(const Choice& piece, const TokenUsage& usage) override {
-    std::vector<Json> events;
-    if (!piece.text.empty()) {
-      events.push_back({{"type", "content_block_delta"},
-                        {"index", 0},
-                        {"delta", {{"type", "text_delta"}, {"text", piece.text}}}});
-    }
-    if (piece.finished.has_value()) {
-      events.push_back({{"type", "content_block_stop"}, {"index", 0}});
-      events.push_back({{"type", "message_delta"},
-                        {"delta", Stop(*piece.finished)},
-                        {"usage", {{"output_tokens", usage.completion}}}});
-    }
-    return events;
+  void Piece(const Choice& piece, const TokenUsage& usage, EventStream& out) override {
+    if (!piece.text.empty()) out.SayNamedText("content_block_delta", delta_.With(piece.text));
+    if (!piece.finished.has_value()) return;
+    out.SayNamed({{"type", "content_block_stop"}, {"index", 0}});
+    out.SayNamed({{"type", "message_delta"},
+                  {"delta", Stop(*piece.finished)},
+                  {"usage", {{"output_tokens", usage.completion}}}});
   }
-  std::optional<Json> End(const TokenUsage& /*usage*/) override {
-    return Json{{"type", "message_stop"}};
+  void End(const TokenUsage& /*usage*/, EventStream& out) override {
+    out.SayNamed({{"type", "message_stop"}});
   }
-  bool names_events() const override { return true; }
+  void Fail(const ApiError& error, EventStream& out) override { out.SayNamed(ToJson(error)); }
 
  private:
   Json Message(const TokenUsage& usage) const {
@@ -83,27 +76,20 @@ class MessageFormat final : public ApiFormat {
 
   const ServedModel& model_;
   const std::string id_ = NewResponseId("msg_");
+  const EventAround delta_{{{"type", "content_block_delta"},
+                            {"index", 0},
+                            {"delta", {{"type", "text_delta"}, {"text", ""}}}},
+                           "text"};
 };
 
-// The messages as OpenAI has them: the system's comes first.
-json WithSystem(const json& body) {
-  json chat = body;
-  const auto system = body.find("system");
-  if (system == body.end() || system->is_null() || !body.contains("messages") ||
-      !body["messages"].is_array()) {
-    return chat;
-  }
-  json& messages = chat["messages"];
-  messages.insert(messages.begin(), json{{"role", "system"}, {"content", *system}});
-  return chat;
-}
+constexpr ConversationFields kFields = {.system = "system"};
 
 }  // namespace
 
 std::unique_ptr<HttpAnswer> Messages(const json& body, InferenceService* service,
                                      const HttpServer::Wake& wake) {
   const ServedModel& model = service->model();
-  json chat = WithSystem(body);
+  json chat = body;
   if (const auto stops = body.find("stop_sequences"); stops != body.end()) chat["stop"] = *stops;
   chat.erase("n");  // there is one answer
   BodyReader reader(chat);
@@ -112,7 +98,7 @@ std::unique_ptr<HttpAnswer> Messages(const json& body, InferenceService* service
   const auto max_tokens = reader.Int("max_tokens", 1, kMaxInt32);
   if (!max_tokens.has_value()) reader.Fail("max_tokens", "is missing");
   request.max_tokens = static_cast<uint32_t>(max_tokens.value_or(1));
-  std::vector<uint32_t> prompt = ReadPrompt(reader, model);
+  std::vector<uint32_t> prompt = ReadPrompt(reader, model, kFields);
   if (reader.error().has_value()) return ToAnswer(*reader.error());
   return Answer({.common = std::move(request),
                  .prompts = {std::move(prompt)},
@@ -122,9 +108,8 @@ std::unique_ptr<HttpAnswer> Messages(const json& body, InferenceService* service
 }
 
 std::unique_ptr<HttpAnswer> CountTokens(const json& body, const ServedModel& model) {
-  const json chat = WithSystem(body);
-  BodyReader reader(chat);
-  const std::vector<uint32_t> prompt = ReadPrompt(reader, model);
+  BodyReader reader(body);
+  const std::vector<uint32_t> prompt = ReadPrompt(reader, model, kFields);
   if (reader.error().has_value()) return ToAnswer(*reader.error());
   return JsonAnswer({{"input_tokens", prompt.size()}});
 }

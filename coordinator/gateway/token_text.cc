@@ -1,11 +1,38 @@
 #include "coordinator/gateway/token_text.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace skein::coordinator {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json LogprobRow(int32_t id, float logprob, const model::Tokenizer& tokenizer) {
+  const std::string text = TokenText(tokenizer, id);
+  Json bytes = Json::array();
+  for (const char c : text) bytes.push_back(static_cast<uint8_t>(c));
+  return {{"token", text}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
+}
+
+}  // namespace
 
 std::string TokenText(const model::Tokenizer& tokenizer, int32_t id) {
   return tokenizer.TokenBytes(id, /*skip_special=*/false);
+}
+
+Json LogprobRows(const std::vector<AnswerToken>& tokens, const model::Tokenizer& tokenizer) {
+  Json rows = Json::array();
+  for (const AnswerToken& token : tokens) {
+    Json row = LogprobRow(token.id, token.logprob.value_or(0), tokenizer);
+    Json top = Json::array();
+    for (const serving::TokenLogprob& of : token.top_logprobs) {
+      top.push_back(LogprobRow(of.id, of.logprob, tokenizer));
+    }
+    row["top_logprobs"] = std::move(top);
+    rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
 int64_t CountCharacters(std::string_view text) {

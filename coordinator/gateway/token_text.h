@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "coordinator/service/request.h"
 #include "model/tokenizer/tokenizer.h"
@@ -13,6 +15,10 @@ namespace skein::coordinator {
 // What a token stands for, special ones as they are written. Parts of a character become U+FFFD
 // when this is put into JSON.
 std::string TokenText(const model::Tokenizer& tokenizer, int32_t id);
+
+// Each with its text, log probability, bytes and most likely ones in its place, as chats have them.
+nlohmann::ordered_json LogprobRows(const std::vector<AnswerToken>& tokens,
+                                   const model::Tokenizer& tokenizer);
 
 // The number of characters, of text that need not be UTF-8.
 int64_t CountCharacters(std::string_view text);

@@ -68,6 +68,27 @@ def completion_logprobs(client):
 
 
 @check
+def response(client):
+    answer = client.responses.create(model=NAME, input="Good morrow, cousin.", max_output_tokens=10, temperature=0)
+    assert answer.status == "incomplete" and answer.incomplete_details.reason == "max_output_tokens"
+    assert answer.output_text and answer.usage.output_tokens == 10
+    chat = client.chat.completions.create(model=NAME, messages=MESSAGES, max_tokens=10, temperature=0)
+    assert answer.output_text == chat.choices[0].message.content
+    history = MESSAGES + [item.model_dump() for item in answer.output] + [{"role": "user", "content": "And?"}]
+    assert client.responses.create(model=NAME, input=history, max_output_tokens=4).output_text
+
+
+@check
+def response_stream(client):
+    whole = client.responses.create(model=NAME, input="Good morrow", max_output_tokens=10, temperature=0)
+    events = list(client.responses.create(model=NAME, input="Good morrow", max_output_tokens=10, temperature=0,
+                                          stream=True))
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert text == whole.output_text == events[-1].response.output_text
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+
+
+@check
 def chat(client):
     answer = client.chat.completions.create(model=NAME, messages=MESSAGES, max_completion_tokens=10, temperature=0)
     message = answer.choices[0].message

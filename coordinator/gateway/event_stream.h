@@ -1,0 +1,63 @@
+// Server-sent events: what streams of answers are made of.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+
+namespace skein::coordinator {
+
+// JSON in one line; bytes that are no UTF-8 become U+FFFD.
+inline std::string JsonText(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', /*ensure_ascii=*/false,
+                   nlohmann::ordered_json::error_handler_t::replace);
+}
+
+// An event of which one text changes: its tree is written out once.
+class EventAround {
+ public:
+  // `event` has `field` once, with an empty text.
+  EventAround(const nlohmann::ordered_json& event, std::string_view field) {
+    const std::string whole = JsonText(event);
+    const std::string hole = absl::StrCat("\"", std::string(field), "\":\"\"");
+    const size_t text = whole.find(hole) + hole.size() - 2;
+    before_ = whole.substr(0, text);
+    after_ = whole.substr(text + 2);
+  }
+
+  std::string With(const std::string& text) const {
+    return absl::StrCat(before_, JsonText(text), after_);
+  }
+
+ private:
+  std::string before_, after_;
+};
+
+// Collects events until they are taken. Not thread-safe.
+class EventStream {
+ public:
+  using Json = nlohmann::ordered_json;
+
+  void SayText(std::string_view data) { text_.append("data: ").append(data).append("\n\n"); }
+  void Say(const Json& event) { SayText(JsonText(event)); }
+  // With a line that names it: by its "type".
+  void SayNamedText(std::string_view name, std::string_view data) {
+    text_.append("event: ").append(name).append("\n");
+    SayText(data);
+  }
+  void SayNamed(const Json& event) {
+    SayNamedText(event["type"].get_ref<const std::string&>(), JsonText(event));
+  }
+  void SayDone() { SayText("[DONE]"); }
+
+  bool empty() const { return text_.empty(); }
+  std::string Take() { return std::exchange(text_, ""); }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace skein::coordinator
