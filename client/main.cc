@@ -1,8 +1,10 @@
 // skein: the command line of a coordinator's clients.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -22,6 +24,7 @@
 #include "client/quantize.h"
 #include "client/read_topology.h"
 #include "client/scale/bench_scale.h"
+#include "client/serve/serve.h"
 #include "client/status.h"
 #include "client/topo.h"
 #include "client/worker_command.h"
@@ -51,6 +54,12 @@ int Main(int argc, char** argv) {
   app.footer(
       "`skein COMMAND --help` explains a command.\n"
       "Exit status: 0 done, 1 failed, 2: the command line is wrong.");
+
+  ServeFlags serve_flags;
+  CLI::App* serve = app.add_subcommand(
+      "serve", "Serve a model on this host: a coordinator with HTTP, and its workers");
+  DeclareServe(*serve, serve_flags);
+  serve->fallthrough(false)->allow_extras();
 
   GenerateFlags generate_flags;
   CLI::App* generate = app.add_subcommand("generate", "Continue a prompt; the text streams");
@@ -107,18 +116,18 @@ int Main(int argc, char** argv) {
       "scale with ranks");
   const CLI::Option* worker_named =
       bench->add_option("--worker", worker, "The worker program; default: beside this one");
-  BenchServeFlags serve_flags;
-  CLI::App* serve =
+  BenchServeFlags bench_serve_flags;
+  CLI::App* bench_serve =
       bench->add_subcommand("serve", "Load a coordinator; show latencies, throughput and goodput");
-  serve->fallthrough(false);
+  bench_serve->fallthrough(false);
   BenchScaleFlags scale_flags;
   CLI::App* scale = bench->add_subcommand(
       "scale", "Steps with 1, 2, ... ranks of this host, or of several: predicted, then measured");
   scale->fallthrough(false);
   DeclareBenchScale(*scale, scale_flags);
   // `bench` takes what it does not know, so that the coordinator is named here once more.
-  AddAddress(*serve, "--coordinator", coordinator, "The coordinator");
-  DeclareBenchServe(*serve, serve_flags);
+  AddAddress(*bench_serve, "--coordinator", coordinator, "The coordinator");
+  DeclareBenchServe(*bench_serve, bench_serve_flags);
   bench->footer("`skein bench COMMAND --help` explains a command. Those of `worker bench` are:");
   bench->set_help_flag();
   bench->fallthrough(false)->allow_extras();
@@ -136,26 +145,40 @@ int Main(int argc, char** argv) {
     command->fallthrough(false)->allow_extras();
   }
   app.callback([&] {
-    if (serve->parsed() && worker_named->count() > 0) {
+    if (bench_serve->parsed() && worker_named->count() > 0) {
       throw CLI::ValidationError(worker_named->get_name(), "`bench serve` starts no worker");
     }
-    for (const CLI::App* own : {serve, scale}) {
+    for (const CLI::App* own : {bench_serve, scale}) {
       if (!own->parsed() || bench->remaining_size() == 0) continue;
       throw CLI::ValidationError(absl::StrCat("flags of `bench ", own->get_name(),
                                               "` stand behind `", own->get_name(),
                                               "`, not: ", absl::StrJoin(bench->remaining(), " ")));
+    }
+    // Unknown flags are the coordinator's: a value that stands apart would be the model.
+    if (serve->parsed() && argc > 2 && argv[2][0] == '-' && serve->remaining_size() > 0) {
+      throw CLI::ValidationError("MODEL", "stands before flags of the coordinator");
     }
     const bool live = (plan->parsed() && plan_flags.rank.topology.source == kLive) ||
                       (topo->parsed() && topo_flags.topology.source == kLive);
     if (named->count() > 0 && !live &&
         (plan->parsed() || memory->parsed() || inspect->parsed() || convert->parsed() ||
          quantize->parsed() || topo->parsed() || doctor->parsed() || perplexity->parsed() ||
-         imatrix->parsed() || (bench->parsed() && !serve->parsed()))) {
+         imatrix->parsed() || (bench->parsed() && !bench_serve->parsed()))) {
       throw CLI::ValidationError(named->get_name(), "this command asks no coordinator");
     }
   });
 
-  if (const std::optional<int> code = ParseCommandLine(app, argc, argv)) return *code;
+  // `skein serve ... -- FLAGS of the workers`.
+  int own = argc;
+  if (argc > 1 && std::string_view(argv[1]) == serve->get_name()) {
+    own = static_cast<int>(std::find(argv, argv + argc, std::string_view("--")) - argv);
+    serve_flags.worker_flags.assign(argv + std::min(own + 1, argc), argv + argc);
+  }
+  if (const std::optional<int> code = ParseCommandLine(app, own, argv)) return *code;
+  if (serve->parsed()) {
+    serve_flags.coordinator_flags = serve->remaining();
+    return Serve(serve_flags);
+  }
   if (generate->parsed()) return Generate(coordinator, generate_flags);
   if (status->parsed()) return Status(coordinator, status_flags);
   if (models->parsed()) return Models(coordinator, models_json);
@@ -172,7 +195,7 @@ int Main(int argc, char** argv) {
     }
     return Topo(topo_flags);
   }
-  if (serve->parsed()) return BenchServe(coordinator, serve_flags);
+  if (bench_serve->parsed()) return BenchServe(coordinator, bench_serve_flags);
   if (scale->parsed()) {
     if (scale_flags.worker.empty()) scale_flags.worker = worker;
     return BenchScale(scale_flags);

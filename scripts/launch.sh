@@ -6,7 +6,7 @@
 #   scripts/launch.sh [--jobs N] [--ranks R] [--coordinator HOST:PORT] [--model DIR] [--bin DIR]
 #                     [--first-wait S] [--longest-wait S] [--reset-after S] [--start-timeout S]
 #                     [--mpirun PROGRAM] [--hostfile FILE] [--mpirun-arg=ARGUMENT]... [--coordinator-flag=FLAG]...
-#                     [--log-level LEVEL] [-- WORKER FLAGS...]
+#                     [--require-start] [--log-level LEVEL] [-- WORKER FLAGS...]
 #   --jobs, --ranks: so many jobs (1) of so many ranks each (1)
 #   --coordinator: where it listens (127.0.0.1:50051); with --model, one is started there and kept up in the same way, also
 #     when it runs and does not answer for 10 s
@@ -15,6 +15,7 @@
 #   --start-timeout: seconds (60) for all ranks of a job to come to the coordinator, and for a coordinator's first answer
 #   --mpirun, --hostfile, --mpirun-arg: what starts the ranks, on which hosts (this one), and what else it is told
 #   --coordinator-flag: a flag more for the coordinator
+#   --require-start: end all when a program fails before any job has served
 #   --log-level: how much this logs about itself (info)
 # TERM or Ctrl-C ends all that was started, by a drain where the coordinator is one of it; a second one ends it at once. The
 # status is 0 only when all jobs have ended with 0, and 128 + the signal after a signal.
@@ -42,6 +43,7 @@ for ((i = 1; i <= $#; ++i)); do
   flag=${!i}
   case $flag in
     --) break ;;
+    --require-start) continue ;;
     --*=*) value=${flag#*=} ;;
     --*)
       i=$((i + 1))

@@ -23,7 +23,8 @@ struct Options {
   std::vector<std::string> mpirun_args;  // before its own
   std::vector<std::string> coordinator_flags;
   std::vector<std::string> worker_flags;
-  std::string home;  // of the jobs, where this process has none
+  std::string home;            // of the jobs, where this process has none
+  bool require_start = false;  // a program that fails before any job has served ends all
   Keeper::Options restart;
   // How long all ranks of a job may take to come to the coordinator, and a coordinator to give its
   // first answer.

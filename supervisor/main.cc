@@ -98,6 +98,8 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
   AddSeconds(app, "--start-timeout", options.start_timeout,
              "A job whose ranks do not all come to the coordinator, or a coordinator that does not "
              "answer, for so long after its start is ended and started again");
+  app.add_flag("--require-start", options.require_start,
+               "End all when a program fails before any job has served; default: start it again");
   app.add_option("--mpirun", options.mpirun, "What starts a job's ranks")
       ->check(NotEmpty())
       ->capture_default_str();

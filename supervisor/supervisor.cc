@@ -120,6 +120,7 @@ class Supervisor {
   void ReapAll();
   void OnSignal(int signal);
   void EndAll(const Keeper::Pace& pace);
+  void RequireStart();
   bool CoordinatorHasDrained() const;
   void FollowTheCoordinator();
 
@@ -148,7 +149,9 @@ class Supervisor {
   std::optional<int> signalled_;
   absl::Time signalled_at_;
   bool misused_ = false;
-  bool followed_ = false;  // the coordinator is over, and the jobs know
+  bool served_ = false;         // any job, ever
+  bool never_started_ = false;  // see Options::require_start
+  bool followed_ = false;       // the coordinator is over, and the jobs know
 };
 
 Supervisor::Supervisor(const Options& options, JobInfoSource* source, Scratch* scratch,
@@ -259,6 +262,7 @@ void Supervisor::JudgeJob(Job& job, const JobInfo& info) {
   const bool served = job.watch->serving();
   const std::optional<std::string> why = job.watch->Observe(info, now_);
   if (job.watch->serving()) job.program.Serves(now_);
+  served_ = served_ || job.watch->serving();
   if (job.watch->serving() && !served) {
     spdlog::info("{} serves, as job {} of the coordinator", job.program.name(), job.key.id);
   }
@@ -367,6 +371,17 @@ void Supervisor::EndAll(const Keeper::Pace& pace) {
   }
 }
 
+void Supervisor::RequireStart() {
+  if (!options_.require_start || served_ || never_started_ || signalled_) return;
+  for (Program* const program : Programs()) {
+    const auto& end = program->keeper().last_end();
+    if (!end || end->Drained()) continue;
+    spdlog::error("{} has failed before any job served: all ends", program->name());
+    never_started_ = true;
+    return EndAll(kAsked);
+  }
+}
+
 // Also when it was asked to.
 bool Supervisor::CoordinatorHasDrained() const {
   if (coordinator_ == nullptr || !coordinator_->over()) return false;
@@ -420,6 +435,7 @@ int Supervisor::Run() {
       misused_ = true;
       EndAll(kAsked);
     }
+    RequireStart();
     FollowTheCoordinator();
     const std::vector<Program*> programs = Programs();
     if (std::all_of(programs.begin(), programs.end(), [](Program* one) { return one->over(); })) {

@@ -26,5 +26,6 @@ FlagCases BenchServeCases(SharedCluster& shared);
 FlagCases MachinesCases();  // no cluster is asked
 FlagCases FilesCases();     // likewise, as with the next
 FlagCases BenchScaleCases();
+FlagCases ServeCases();
 
 }  // namespace skein::testing

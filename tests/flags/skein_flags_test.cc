@@ -148,9 +148,10 @@ FlagCases OtherCases(SharedCluster& shared) {
 int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   SharedCluster shared;
-  RegisterFlagTests(kSkein, Concatenated({OtherCases(shared), PlanCases(), MachinesCases(),
-                                          FilesCases(), BenchScaleCases(), GenerateCases(shared),
-                                          SamplingCases(shared), BenchServeCases(shared)}));
+  RegisterFlagTests(kSkein,
+                    Concatenated({OtherCases(shared), PlanCases(), MachinesCases(), FilesCases(),
+                                  BenchScaleCases(), ServeCases(), GenerateCases(shared),
+                                  SamplingCases(shared), BenchServeCases(shared)}));
   return RUN_ALL_TESTS();
 }
 

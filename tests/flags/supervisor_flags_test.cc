@@ -154,6 +154,16 @@ void StartTimeout() {
   EXPECT_TRUE(launch.Wait(kPatience).has_value());
 }
 
+// The worker of this folder dies at once.
+void RequireStart() {
+  const std::string folder = FakePrograms();
+  Process supervisor({.name = "supervisor",
+                      .argv = {kSupervisor, "--bin=" + folder, "--mpirun=" + folder + "/mpirun",
+                               "--require-start", "--first-wait=0.01"}});
+  EXPECT_EQ(supervisor.Wait(kPatience), 1);
+  EXPECT_THAT(supervisor.Output(), HasSubstr("job 1 has failed before any job served"));
+}
+
 void Mpirun() {
   const std::string other = NewPath("other");
   WriteProgram(other, "echo \"another launcher: $*\"\nexit 3\n");
@@ -190,6 +200,7 @@ FlagCases SupervisorCases() {
       {{"", "--longest-wait"}, LongestWait},
       {{"", "--reset-after"}, ResetAfter},
       {{"", "--start-timeout"}, StartTimeout},
+      {{"", "--require-start"}, RequireStart},
       {{"", "--mpirun"}, Mpirun},
       {{"", "--hostfile"}, Hostfile},
       {{"", "--mpirun-arg"}, MpirunArg},

@@ -1,0 +1,62 @@
+// Flags of `skein serve`: what they change in what it starts.
+#include <signal.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/flags/ask.h"
+#include "tests/flags/skein_cases.h"
+
+namespace skein::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+// What it has said when it serves.
+std::string Served(std::vector<std::string> flags) {
+  flags.insert(flags.begin(), {kSkein, "serve", "checkpoints/bard"});
+  Process serve({.name = "serve", .argv = flags});
+  EXPECT_TRUE(serve.WaitForOutput("Ctrl-C ends it.", kPatience)) << serve.Output();
+  serve.Signal(SIGTERM);
+  EXPECT_EQ(serve.Wait(kPatience), 0);
+  return serve.Output();
+}
+std::string ServedOnFreePorts(const std::string& flag) {
+  return Served({"--http=127.0.0.1:0", "--listen=127.0.0.1:0", flag});
+}
+
+void Ranks() { EXPECT_THAT(ServedOnFreePorts("--np=3"), HasSubstr(" on 3 ranks")); }
+void Jobs() {
+  EXPECT_THAT(Served({"--http=127.0.0.1:0", "--listen=127.0.0.1:0", "--jobs=2", "--verbose"}),
+              HasSubstr("job 2 starts"));
+}
+// On an address of loopback that is nobody's.
+void Http() {
+  EXPECT_THAT(Served({"--http=127.0.0.9:0", "--listen=127.0.0.1:0"}),
+              HasSubstr("served at http://127.0.0.9:"));
+}
+void Listen() {
+  EXPECT_THAT(Served({"--http=127.0.0.1:0", "--listen=127.0.0.9:0"}),
+              HasSubstr("gRPC on 127.0.0.9:"));
+}
+void Verbose() {
+  EXPECT_THAT(ServedOnFreePorts("--verbose"), HasSubstr("coordinator | listening on"));
+  EXPECT_THAT(ServedOnFreePorts("--np=1"), Not(HasSubstr("coordinator | listening on")));
+}
+
+}  // namespace
+
+FlagCases ServeCases() {
+  return {HelpCase(kSkein, "serve"),       {{"serve", "--np"}, Ranks},
+          {{"serve", "--jobs"}, Jobs},     {{"serve", "--http"}, Http},
+          {{"serve", "--listen"}, Listen}, {{"serve", "--verbose"}, Verbose}};
+}
+
+}  // namespace skein::testing
