@@ -27,7 +27,7 @@ for script in scripts/*.sh; do
   # What test.sh does not know is Bazel's.
   [[ $script == scripts/test.sh ]] || answers 2 "^${script##*/}: .*'?nonsense.*$script --help" "$script" nonsense
 done
-((count >= 12)) || { echo "FAILED: only $count scripts were found" && failures=$((failures + 1)); }
+((count >= 13)) || { echo "FAILED: only $count scripts were found" && failures=$((failures + 1)); }
 
 answers 2 '--bin needs a folder' scripts/demo.sh --bin
 answers 2 "unknown argument 'x'" scripts/demo.sh --bin /nowhere x
@@ -43,6 +43,7 @@ answers 2 "'checkpoints/bard' needs a layout behind it" scripts/memory.sh checkp
 answers 2 "unknown argument 'x'" scripts/sanitize.sh asan x
 answers 2 "'0' is not a number" scripts/fuzz.sh 0
 answers 2 '--out needs a file' scripts/package.sh --cuda --out
+answers 2 'a model is needed' scripts/serve.sh
 answers 2 '--coordinator needs a value' scripts/launch.sh --coordinator
 answers 1 '/nowhere/worker/worker is not there' scripts/launch.sh --bin /nowhere -- --help
 [[ -z $(ls -A "$TMPDIR") ]] || { echo "FAILED: this was left: $(ls -A "$TMPDIR")" && failures=$((failures + 1)); }
