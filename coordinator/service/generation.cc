@@ -36,6 +36,18 @@ AnswerToken ForClient(const serving::SampledToken& token, bool with_logprobs) {
   return {.id = token.id, .logprob = token.logprob, .top_logprobs = token.top_logprobs};
 }
 
+RequestObserver::AnswerEnd EndOf(Finished::Reason reason) {
+  switch (reason) {
+    case Finished::Reason::kEos:
+      return RequestObserver::AnswerEnd::kEos;
+    case Finished::Reason::kStop:
+      return RequestObserver::AnswerEnd::kStop;
+    case Finished::Reason::kMaxTokens:
+      break;
+  }
+  return RequestObserver::AnswerEnd::kMaxTokens;
+}
+
 // Whole characters.
 std::string TakeText(std::string& text) {
   if (text.size() <= kMaxEventTextBytes) return std::exchange(text, {});
@@ -49,12 +61,14 @@ std::string TakeText(std::string& text) {
 }  // namespace
 
 Generation::Generation(serving::RequestId id, std::string public_id, ValidRequest valid,
-                       const ServedModel* model, const Clock* clock, OnReady on_ready)
+                       const ServedModel* model, const Clock* clock, OnReady on_ready,
+                       RequestObserver* observer)
     : public_id_(std::move(public_id)),
       request_(WithId(std::move(valid.request), id)),
       model_(model),
       clock_(clock),
       on_ready_(std::move(on_ready)),
+      observer_(observer),
       arrived_(clock->Now()),
       open_(request_.answers.size()) {
   for (const serving::AnswerStart& start : request_.answers) {
@@ -64,7 +78,8 @@ Generation::Generation(serving::RequestId id, std::string public_id, ValidReques
                         .text = {model->tokenizer.get(), valid.stops},
                         .pending = {.answer = start.index},
                         .finished = {},
-                        .first_token = {}});
+                        .first_token = {},
+                        .last_token = {}});
   }
 }
 
@@ -112,7 +127,10 @@ int64_t Generation::open_answers() const {
 serving::Request Generation::Dispatch() {
   MutexLock lock(&mutex_);
   const absl::Time now = clock_->Now();
-  if (!dispatched_.has_value()) dispatched_ = now;
+  if (!dispatched_.has_value()) {
+    dispatched_ = now;
+    observer_->OnDispatched(now - arrived_);
+  }
   ++dispatches_;
   gave_tokens_ = false;
   serving::Request request = request_;
@@ -161,12 +179,8 @@ Generation::Progress Generation::OnOutputLocked(const serving::AnswerOutput& out
   // Another replica that goes on has a cache of its own, which saved the client nothing.
   if (answer.journal.empty()) answer.cached_tokens = output.cached_tokens;
   const bool early = output.finish == Finish::kNotFinished;
-  for (size_t i = 0; i < output.tokens.size(); ++i) {
-    const bool last = i + 1 == output.tokens.size();
-    Append(answer, output.tokens[i],
-           (last && output.finish == Finish::kEos) || IsEos(output.tokens[i].id));
-    if (answer.text.stop() != nullptr) return End(answer, Finished::Reason::kStop, early);
-  }
+  AppendTokens(answer, output);
+  if (answer.text.stop() != nullptr) return End(answer, Finished::Reason::kStop, early);
   switch (output.finish) {
     case Finish::kNotFinished:
       return Progress::kRunning;
@@ -227,6 +241,11 @@ void Generation::GiveUp(const std::string& why) {
   on_ready_(Ready::kAll);
 }
 
+void Generation::Abandon() {
+  MutexLock lock(&mutex_);
+  if (open_ > 0) TellEnd(RequestObserver::AnswerEnd::kCancelled, absl::StatusCode::kCancelled);
+}
+
 void Generation::GiveUpLocked(const std::string& why) {
   const int64_t retries = std::max<int64_t>(dispatches_ - 1, 0);
   FailLocked(absl::UnavailableError(
@@ -246,8 +265,24 @@ void Generation::AppendPromptLogprobs(const serving::AnswerOutput& output) {
   }
 }
 
+void Generation::AppendTokens(Answer& answer, const serving::AnswerOutput& output) {
+  if (output.tokens.empty()) return;
+  const size_t before = answer.journal.size();
+  for (size_t i = 0; i < output.tokens.size() && answer.text.stop() == nullptr; ++i) {
+    const bool last = i + 1 == output.tokens.size();
+    Append(answer, output.tokens[i],
+           (last && output.finish == serving::Finish::kEos) || IsEos(output.tokens[i].id));
+  }
+  const absl::Time now = clock_->Now();
+  if (!std::exchange(has_tokens_, true)) observer_->OnFirstToken(now - arrived_);
+  std::optional<absl::Duration> gap;
+  if (answer.first_token.has_value()) gap = now - answer.last_token;
+  observer_->OnTokens(static_cast<int64_t>(answer.journal.size() - before), gap);
+  if (!answer.first_token.has_value()) answer.first_token = now;
+  answer.last_token = now;
+}
+
 void Generation::Append(Answer& answer, const serving::SampledToken& token, bool is_eos) {
-  if (!answer.first_token.has_value()) answer.first_token = clock_->Now();
   gave_tokens_ = true;
   answer.journal.push_back(token.id);
   if (request_.sampling.mirostat_tau > 0) answer.mu = token.mu;
@@ -274,14 +309,30 @@ Generation::Progress Generation::End(Answer& answer, Finished::Reason reason, bo
                     .total_time = until(now)};
   answer.ended = true;
   answer.finished = std::move(finished);
-  if (--open_ == 0) return early ? Progress::kFinishedEarly : Progress::kFinished;
+  const int64_t tokens = std::ssize(answer.journal);
+  std::optional<absl::Duration> per_token;
+  if (tokens > 1) per_token = (answer.last_token - *answer.first_token) / (tokens - 1);
+  observer_->OnAnswerEnd(EndOf(reason), tokens, per_token);
+  if (--open_ == 0) {
+    observer_->OnRequestEnd(absl::StatusCode::kOk, now - arrived_);
+    return early ? Progress::kFinishedEarly : Progress::kFinished;
+  }
   return early ? Progress::kAnswerFinishedEarly : Progress::kRunning;
 }
 
 Generation::Progress Generation::FailLocked(const absl::Status& status) {
+  TellEnd(RequestObserver::AnswerEnd::kError, status.code());
   open_ = 0;
   error_ = status;
   return Progress::kFinishedEarly;
+}
+
+void Generation::TellEnd(RequestObserver::AnswerEnd end, absl::StatusCode code) {
+  if (std::exchange(end_told_, true)) return;
+  for (const Answer& answer : answers_) {
+    if (!answer.ended) observer_->OnAnswerEnd(end, std::ssize(answer.journal), std::nullopt);
+  }
+  observer_->OnRequestEnd(code, clock_->Now() - arrived_);
 }
 
 }  // namespace skein::coordinator

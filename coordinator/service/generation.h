@@ -13,6 +13,7 @@
 #include "base/mutex.h"
 #include "coordinator/service/answer_text.h"
 #include "coordinator/service/request.h"
+#include "coordinator/service/request_observer.h"
 #include "coordinator/service/served_model.h"
 #include "coordinator/service/validation.h"
 #include "serving/output.h"
@@ -35,9 +36,10 @@ class Generation {
   enum class Ready { kMore, kAll };
   using OnReady = std::function<void(Ready)>;
 
-  // Model and clock outlive the generation. Answers are numbered from 0.
+  // Model, clock and observer outlive the generation. Answers are numbered from 0.
   Generation(serving::RequestId id, std::string public_id, ValidRequest valid,
-             const ServedModel* model, const Clock* clock, OnReady on_ready);
+             const ServedModel* model, const Clock* clock, OnReady on_ready,
+             RequestObserver* observer = &RequestObserver::None());
 
   // For the client: the next event, or nothing yet; answers take turns. After the last answer's
   // Finished, or an error: nothing.
@@ -72,6 +74,9 @@ class Generation {
   void Fail(const absl::Status& status);
   // Fails as Unavailable, saying how often it was retried.
   void GiveUp(const std::string& why);
+  // Its client wants no more, and the dispatcher has let it go: no event, but the observer is told.
+  // Fail may follow, for a client that waits for a word.
+  void Abandon();
 
  private:
   struct Answer {
@@ -83,12 +88,16 @@ class Generation {
     bool ended = false;
     std::optional<Finished> finished;  // until it is taken
     std::optional<absl::Time> first_token;
+    absl::Time last_token;  // valid with `first_token`
   };
 
   std::optional<Event> NextOf(Answer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Progress OnOutputLocked(const serving::AnswerOutput& output)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AppendPromptLogprobs(const serving::AnswerOutput& output)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Up to the one that completes a stop string, or all.
+  void AppendTokens(Answer& answer, const serving::AnswerOutput& output)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Append(Answer& answer, const serving::SampledToken& token, bool is_eos)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -97,6 +106,9 @@ class Generation {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveUpLocked(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Progress FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Tells the observer how all that is open ends; once.
+  void TellEnd(RequestObserver::AnswerEnd end, absl::StatusCode code)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsEos(int32_t token) const;
 
   const std::string public_id_;
@@ -104,6 +116,7 @@ class Generation {
   const ServedModel* const model_;
   const Clock* const clock_;
   const OnReady on_ready_;
+  RequestObserver* const observer_;
   const absl::Time arrived_;
 
   mutable Mutex mutex_;
@@ -120,6 +133,8 @@ class Generation {
   std::optional<absl::Time> dispatched_ ABSL_GUARDED_BY(mutex_);
   int64_t dispatches_ ABSL_GUARDED_BY(mutex_) = 0;
   bool gave_tokens_ ABSL_GUARDED_BY(mutex_) = false;  // the last one
+  bool has_tokens_ ABSL_GUARDED_BY(mutex_) = false;   // any of its answers
+  bool end_told_ ABSL_GUARDED_BY(mutex_) = false;     // by TellEnd
   int64_t fruitless_ ABSL_GUARDED_BY(mutex_) = 0;     // in a row
 };
 
