@@ -1,5 +1,6 @@
 #include "coordinator/daemon.h"
 
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -28,25 +29,42 @@ Daemon::Daemon(Options options, ServedModel model, const Clock* clock)
     : options_(std::move(options)),
       clock_(clock),
       model_(std::move(model)),
+      metrics_({.version = options_.cluster.version,
+                .model_name = model_.name,
+                .context_length = model_.context_length,
+                .snapshot =
+                    [this] { return MetricsSnapshot{dispatcher_.counts(), cluster_.Status()}; }}),
       dispatcher_({.max_queue = options_.max_queue,
                    .max_retries = options_.max_retries,
                    .replica_wait = options_.replica_wait,
                    .on_serving = [this](bool serving) { server_.SetServing(serving); }},
                   clock),
-      service_(&model_, &dispatcher_, clock),
+      service_(&model_, &dispatcher_, clock, &metrics_.observer()),
       cluster_(ClusterOptions(options_.cluster, model_),
                {model_.name, model_.path, model_.identity, model_.config}, &dispatcher_, clock),
-      gateway_(&service_) {}
+      gateway_(&service_, Hooks()),
+      metrics_server_(&metrics_) {}
+
+GatewayHooks Daemon::Hooks() {
+  GatewayHooks hooks;
+  hooks.on_answer = [this](std::string_view route, int status) {
+    metrics_.OnHttpAnswer(route, status);
+  };
+  if (!options_.metrics.has_value()) hooks.metrics = [this] { return MetricsAnswer(metrics_); };
+  return hooks;
+}
 
 absl::Status Daemon::Start() {
   SKEIN_RETURN_IF_ERROR(server_.Start(options_.server, Parts()));
-  return options_.http.has_value() ? gateway_.Start(*options_.http) : absl::OkStatus();
+  if (options_.http.has_value()) SKEIN_RETURN_IF_ERROR(gateway_.Start(*options_.http));
+  return options_.metrics.has_value() ? metrics_server_.Start(*options_.metrics) : absl::OkStatus();
 }
 
 void Daemon::Shutdown(absl::Duration grace) {
   std::thread http([&] { gateway_.Shutdown(grace); });
   server_.Shutdown(grace);
   http.join();
+  metrics_server_.Shutdown(absl::ZeroDuration());  // a scrape sees the end, too
 }
 
 void Daemon::StartDrain() {

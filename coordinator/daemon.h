@@ -10,6 +10,8 @@
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/gateway/gateway.h"
 #include "coordinator/gateway/http_server.h"
+#include "coordinator/metrics/metrics.h"
+#include "coordinator/metrics/metrics_server.h"
 #include "coordinator/rpc/server.h"
 #include "coordinator/service/dispatcher.h"
 #include "coordinator/service/inference_service.h"
@@ -24,6 +26,8 @@ class Daemon {
   struct Options {
     Server::Options server;
     std::optional<HttpServerOptions> http;  // none: no HTTP
+    // HOST:PORT of metrics alone; none: `http` has them, where it is.
+    std::optional<std::string> metrics;
     Cluster::Options cluster;
     int64_t max_queue = 256;
     // See Dispatcher::Options.
@@ -34,10 +38,12 @@ class Daemon {
 
   Daemon(Options options, ServedModel model, const Clock* clock);
 
-  // Listens. See Server::Start and Gateway::Start.
+  // Listens. See Server::Start, Gateway::Start and MetricsServer::Start.
   absl::Status Start();
   const std::string& address() const { return server_.address(); }
   const std::string& http_address() const { return gateway_.address(); }  // where there is HTTP
+
+  const std::string& metrics_address() const { return metrics_server_.address(); }  // as above
 
   // Looks for silent ranks and requests that waited too long, and takes a drain's next step.
   void Tick();
@@ -53,17 +59,20 @@ class Daemon {
  private:
   enum class Phase { kServing, kFinishingRequests, kEndingWorkers, kDrained };
 
+  GatewayHooks Hooks();
   Server::Parts Parts() { return {&service_, &dispatcher_, &cluster_, clock_}; }
 
   const Options options_;
   const Clock* const clock_;
   const ServedModel model_;
   // Servers go first: nothing may call the others when they go.
+  Metrics metrics_;
   Dispatcher dispatcher_;
   InferenceService service_;
   Cluster cluster_;
   Server server_;
   Gateway gateway_;
+  MetricsServer metrics_server_;
 
   Phase phase_ = Phase::kServing;
   absl::Time phase_ends_;

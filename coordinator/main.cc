@@ -53,6 +53,8 @@ struct Flags {
   std::string chat_template;
   std::string http;
   std::string http_port_file;
+  std::string metrics;
+  std::string metrics_port_file;
   std::string log_level = "info";
   Daemon::Options daemon;
 };
@@ -79,6 +81,14 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
   app.add_option("--http-port-file", flags.http_port_file,
                  "Write HOST:PORT of --http to this file as soon as it listens")
       ->needs("--http")
+      ->check(NotEmpty());
+  AddAddress(app, "--metrics", flags.metrics,
+             "Serve Prometheus' metrics there and nowhere else, as on 127.0.0.1:9000; port 0 takes "
+             "a free one. Default: /metrics of --http",
+             /*least_port=*/0);
+  app.add_option("--metrics-port-file", flags.metrics_port_file,
+                 "Write HOST:PORT of --metrics to this file as soon as it listens")
+      ->needs("--metrics")
       ->check(NotEmpty());
   app.add_option("--port-file", flags.port_file,
                  "Write HOST:PORT to this file as soon as the coordinator listens")
@@ -164,8 +174,13 @@ absl::Status CheckPlaces(const Flags& flags) {
     SKEIN_ASSIGN_OR_RETURN(const HostPort http, ParseHostPort(flags.http));
     SKEIN_RETURN_IF_ERROR(Annotate(CheckListenAddress(http), "--http"));
   }
+  if (!flags.metrics.empty()) {
+    SKEIN_ASSIGN_OR_RETURN(const HostPort metrics, ParseHostPort(flags.metrics));
+    SKEIN_RETURN_IF_ERROR(Annotate(CheckListenAddress(metrics), "--metrics"));
+  }
   for (const auto& [flag, path] : {std::pair("--port-file", &flags.port_file),
-                                   std::pair("--http-port-file", &flags.http_port_file)}) {
+                                   std::pair("--http-port-file", &flags.http_port_file),
+                                   std::pair("--metrics-port-file", &flags.metrics_port_file)}) {
     if (path->empty()) continue;
     SKEIN_RETURN_IF_ERROR(Annotate(CheckWritable(*path), flag));
   }
@@ -190,6 +205,11 @@ absl::Status Run(const Flags& flags, const Signals& signals) {
     spdlog::info("HTTP on http://{}", daemon.http_address());
     SKEIN_RETURN_IF_ERROR(
         WritePortFile("--http-port-file", flags.http_port_file, daemon.http_address()));
+  }
+  if (!flags.metrics.empty()) {
+    spdlog::info("metrics on http://{}/metrics", daemon.metrics_address());
+    SKEIN_RETURN_IF_ERROR(
+        WritePortFile("--metrics-port-file", flags.metrics_port_file, daemon.metrics_address()));
   }
   ServeUntilDrained(daemon, signals);
   spdlog::info("drained");
@@ -219,6 +239,7 @@ int Main(int argc, char** argv) {
   DeclareFlags(app, flags);
   if (const std::optional<int> code = ParseCommandLine(app, argc, argv)) return *code;
   if (!flags.http.empty()) flags.daemon.http = HttpServerOptions{.listen = flags.http};
+  if (!flags.metrics.empty()) flags.daemon.metrics = flags.metrics;
   if (const absl::Status status = InitLogging("coordinator", flags.log_level); !status.ok()) {
     std::fprintf(stderr, "coordinator: %s\n", std::string(status.message()).c_str());
     return kExitUsage;

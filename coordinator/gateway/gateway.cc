@@ -16,6 +16,7 @@
 #include "coordinator/gateway/messages.h"
 #include "coordinator/gateway/responses.h"
 #include "coordinator/gateway/text_tools.h"
+#include "coordinator/gateway/watched_answer.h"
 #include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
@@ -94,6 +95,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/ready", Ready},
 };
 constexpr std::string_view kModelPath = "/v1/models/";
+constexpr std::string_view kMetricsPath = "/metrics";
 
 AnswerPointer NoSuchRoute(const HttpRequest& request) {
   std::vector<std::string> methods;
@@ -125,7 +127,8 @@ bool SaysJson(const HttpRequest& request) {
 
 }  // namespace
 
-Gateway::Gateway(InferenceService* service) : service_(service) {}
+Gateway::Gateway(InferenceService* service, GatewayHooks hooks)
+    : service_(service), hooks_(std::move(hooks)) {}
 Gateway::~Gateway() { Shutdown(absl::ZeroDuration()); }
 
 absl::Status Gateway::Start(const HttpServerOptions& options) {
@@ -135,7 +138,8 @@ absl::Status Gateway::Start(const HttpServerOptions& options) {
                              [this](const HttpRequest& request, const HttpServer::Wake& wake) {
                                return Handle(request, wake);
                              },
-                             [](int status, std::string_view why) {
+                             [this](int status, std::string_view why) {
+                               hooks_.on_answer("refused", status);
                                return ToAnswer({.status = status, .message = std::string(why)});
                              }));
   return absl::OkStatus();
@@ -147,16 +151,31 @@ void Gateway::Shutdown(absl::Duration grace) {
 
 std::unique_ptr<HttpAnswer> Gateway::Handle(const HttpRequest& request,
                                             const HttpServer::Wake& wake) {
+  std::string_view route = "other";
+  std::unique_ptr<HttpAnswer> answer = Choose(request, wake, &route);
+  return std::make_unique<WatchedAnswer>(
+      std::move(answer), [this, route](int status) { hooks_.on_answer(route, status); });
+}
+
+std::unique_ptr<HttpAnswer> Gateway::Choose(const HttpRequest& request,
+                                            const HttpServer::Wake& wake,
+                                            std::string_view* route_path) {
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   json body = json::object();
   const Asked asked = {request, body, *service_, wake, started_};
+  if (method == "GET" && request.path == kMetricsPath && hooks_.metrics) {
+    *route_path = kMetricsPath;
+    return hooks_.metrics();
+  }
   if (method == "GET" && request.path.starts_with(kModelPath)) {
+    *route_path = kModelPath;
     return Model(asked, std::string_view(request.path).substr(kModelPath.size()));
   }
   const auto* const route =
       std::find_if(std::begin(kRoutes), std::end(kRoutes),
                    [&](const Route& of) { return of.method == method && of.path == request.path; });
   if (route == std::end(kRoutes)) return NoSuchRoute(request);
+  *route_path = route->path;
   if (method == "POST") {
     if (!SaysJson(request)) {
       return ToAnswer({.status = 415, .message = "Content-Type: application/json is expected"});

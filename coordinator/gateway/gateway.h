@@ -2,8 +2,10 @@
 // Each endpoint has a file of its own; this is the table of them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -12,10 +14,18 @@
 
 namespace skein::coordinator {
 
+// What is not the gateway's own. Called by any thread.
+struct GatewayHooks {
+  // Answers GET /metrics; null: nothing is there.
+  std::function<std::unique_ptr<HttpAnswer>()> metrics;
+  // An answer has begun. `route`: a path of the table, "other", or "refused" by the server itself.
+  std::function<void(std::string_view route, int status)> on_answer = [](std::string_view, int) {};
+};
+
 class Gateway {
  public:
   // The service outlives it. Nothing listens before Start.
-  explicit Gateway(InferenceService* service);
+  explicit Gateway(InferenceService* service, GatewayHooks hooks = {});
   ~Gateway();
 
   // HttpServer::Start's errors.
@@ -28,7 +38,12 @@ class Gateway {
   std::unique_ptr<HttpAnswer> Handle(const HttpRequest& request, const HttpServer::Wake& wake);
 
  private:
+  // Also which route it was.
+  std::unique_ptr<HttpAnswer> Choose(const HttpRequest& request, const HttpServer::Wake& wake,
+                                     std::string_view* route_path);
+
   InferenceService* const service_;
+  const GatewayHooks hooks_;
   const int64_t started_ = absl::ToUnixSeconds(absl::Now());
   std::unique_ptr<HttpServer> server_;
 };

@@ -74,6 +74,7 @@ class TestCoordinator {
 
   const std::string& address() const { return daemon_.address(); }
   const std::string& http_address() const { return daemon_.http_address(); }
+  const std::string& metrics_address() const { return daemon_.metrics_address(); }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   v1::Inference::Stub& inference() { return *inference_; }
 

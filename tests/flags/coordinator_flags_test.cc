@@ -99,6 +99,29 @@ void HttpAndPortFile() {
   EXPECT_THAT(models.body, HasSubstr("\"id\":\"bard\""));
 }
 
+// Both show: the file comes, and has the address; metrics are there, and not with the API.
+void MetricsAndPortFile() {
+  const std::string port_file = NewPath("metrics");
+  const std::string http_file = NewPath("http");
+  Process coordinator({.name = "coordinator",
+                       .argv = {kCoordinator, "--model=checkpoints/bard", "--listen=127.0.0.1:0",
+                                "--http=127.0.0.1:0", "--http-port-file=" + http_file,
+                                "--metrics=127.0.0.2:0", "--metrics-port-file=" + port_file}});
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (!std::filesystem::exists(port_file) && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  const auto metrics_of = [](const std::string& address) {
+    HttpTestClient client(address.substr(0, address.find('\n')));
+    client.Get("/metrics");
+    return client.Read();
+  };
+  const std::string address = ReadFileOrEmpty(port_file);
+  EXPECT_THAT(address, StartsWith("127.0.0.2:"));
+  EXPECT_THAT(metrics_of(address).body, HasSubstr("skein_info{model_name=\"bard\""));
+  EXPECT_EQ(metrics_of(ReadFileOrEmpty(http_file)).status, 404);
+}
+
 void ChatTemplate() {
   constexpr char kChat[] = R"({"messages": [{"role": "user", "content": "hi"}]})";
   EXPECT_EQ(AskOverHttp("", "/apply-template", kChat).body,  // the model's own
@@ -321,6 +344,8 @@ FlagCases CoordinatorCases() {
       {{"", "--port-file"}, ListenAndPortFile},
       {{"", "--http"}, HttpAndPortFile},
       {{"", "--http-port-file"}, HttpAndPortFile},
+      {{"", "--metrics"}, MetricsAndPortFile},
+      {{"", "--metrics-port-file"}, MetricsAndPortFile},
       {{"", "--chat-template"}, ChatTemplate},
       {{"", "--log-level"}, LogLevel},
       {{"", "--layout"}, Layout},

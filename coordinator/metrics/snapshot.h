@@ -1,0 +1,17 @@
+// What a scrape looks at.
+#pragma once
+
+#include <vector>
+
+#include "coordinator/cluster/job.h"
+#include "coordinator/service/dispatcher.h"
+
+namespace skein::coordinator {
+
+struct MetricsSnapshot {
+  Dispatcher::Counts requests;
+  // In the order of Cluster::Status. Those that are over are passed over.
+  std::vector<JobStatus> jobs;
+};
+
+}  // namespace skein::coordinator
