@@ -163,6 +163,12 @@ TEST(CoordinatorTest, WhatIsWrongIsSaidWithItsFlag) {
        "--port-file: cannot write '/tmp': Is a directory"},
       {"--model=checkpoints/none --listen=192.0.2.1:7", 1,
        "--listen: cannot listen on 192.0.2.1:7"},
+      {"--model=checkpoints/none --listen=127.0.0.1:0 --metrics=192.0.2.1:7", 1,
+       "coordinator | --metrics: "},
+      {"--model=checkpoints/none --metrics=127.0.0.1:0 --metrics-port-file=/nowhere/file", 1,
+       "--metrics-port-file: cannot write"},
+      {"--model=checkpoints/none --metrics-port-file=/tmp/file", 2,
+       "--metrics-port-file requires --metrics"},
       {"--help", 0, "--heartbeat-timeout"},
       {"--help", 0, "127.0.0.1:50051"},  // --listen: loopback only unless told otherwise
       {"--version", 0, "."},
