@@ -11,8 +11,8 @@ set -euo pipefail
 build_packages=(
   bazel-bootstrap g++ python3
   libabsl-dev libcli11-dev libfmt-dev libgmock-dev libgrpc++-dev libgtest-dev libhwloc-dev libhwy-dev libopenmpi-dev
-  libpcre2-dev libprotobuf-dev libpugixml-dev libspdlog-dev libssl-dev libutf8proc-dev libxxhash-dev nlohmann-json3-dev
-  openmpi-bin procps prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc
+  libpcre2-dev libprotobuf-dev libpugixml-dev libspdlog-dev libsqlite3-dev libssl-dev libutf8proc-dev libxxhash-dev
+  nlohmann-json3-dev openmpi-bin openssl procps prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc
 )
 # To check and to package:
 check_packages=(clang-format-19 clang-tidy-19 git iproute2 patchelf shellcheck)
