@@ -1,0 +1,62 @@
+// Keeps what keys have used in an SQLite database, so that a restart does not forget it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "coordinator/access/usage.h"
+
+struct sqlite3;
+
+namespace skein::coordinator {
+
+// A thread of its own writes what has changed twice a second, in one transaction; no request waits
+// for the disk. A process that is killed loses the last second of its counts at most; a host that
+// loses power may lose more, and never the database (WAL). A disk that is full is logged, and
+// counts go on in memory.
+class UsageFile {
+ public:
+  // Opens the database, or makes it, restores what counts still, and begins to write. `usage`
+  // outlives it. Unavailable: another process has it open; FailedPrecondition: it is no such
+  // database.
+  static absl::StatusOr<std::unique_ptr<UsageFile>> Open(const std::string& path, Usage* usage);
+  ~UsageFile();  // writes what is left
+
+  // Writes at once what has changed. Any thread.
+  absl::Status Write();
+
+ private:
+  struct Closer {
+    void operator()(sqlite3* database) const;
+  };
+  using Database = std::unique_ptr<sqlite3, Closer>;
+
+  UsageFile(std::string path, Usage* usage);
+  absl::Status Prepare();
+  absl::Status Restore();
+  absl::Status Execute(const char* statements);
+  absl::Status WriteTransaction();
+  absl::Status Failed(const char* what) const;
+  void Run();
+
+  const std::string path_;
+  Usage* const usage_;
+  Mutex writing_;
+  Database database_;
+  // What is not written yet.
+  std::map<std::pair<std::string, int64_t>, SecondOfUse> pending_ ABSL_GUARDED_BY(writing_);
+
+  Mutex mutex_;
+  CondVar ends_;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread writer_;
+};
+
+}  // namespace skein::coordinator
