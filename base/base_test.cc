@@ -210,6 +210,16 @@ TEST(HostPortTest, TakesNamesAndAddresses) {
   EXPECT_EQ(address.port, 80);
 }
 
+TEST(HostPortTest, LoopbackIsOfThisHostAlone) {
+  for (const char* const host : {"localhost", "LocalHost", "127.0.0.1", "127.255.0.9", "[::1]"}) {
+    EXPECT_TRUE((HostPort{host, 1}).IsLoopback()) << host;
+  }
+  for (const char* const host :
+       {"0.0.0.0", "[::]", "10.0.0.1", "128.0.0.1", "localhost.example", "127.0.0.1.example"}) {
+    EXPECT_FALSE((HostPort{host, 1}).IsLoopback()) << host;
+  }
+}
+
 TEST(HostPortTest, RefusalsQuoteTheTextAndShowTheForm) {
   for (const std::string text : {"", "50051", "localhost", "localhost:", ":1", "h:65536", "h:-1",
                                  "h:x", "::1:80", "[::1]", "[]:1", "[::1:80", "http://h:80"}) {

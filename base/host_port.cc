@@ -1,6 +1,10 @@
 #include "base/host_port.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
@@ -18,6 +22,12 @@ bool IsHost(const std::string& text) {
 }  // namespace
 
 std::string HostPort::ToString() const { return absl::StrCat(host, ":", port); }
+
+bool HostPort::IsLoopback() const {
+  if (absl::EqualsIgnoreCase(host, "localhost") || host == "[::1]") return true;
+  in_addr address;
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 && ntohl(address.s_addr) >> 24 == 127;
+}
 
 absl::StatusOr<HostPort> ParseHostPort(std::string_view text, int least_port) {
   const std::string whole(text);

@@ -13,6 +13,9 @@ struct HostPort {
   int port = 0;
 
   std::string ToString() const;
+  // Whether who listens there is reached from this host alone: by localhost, 127.0.0.0/8 or [::1];
+  // other names are not looked up.
+  bool IsLoopback() const;
 };
 
 // Parses "HOST:PORT". InvalidArgument quotes the text and says what form is wanted, also for a port

@@ -42,7 +42,7 @@ Daemon::Daemon(Options options, ServedModel model, const Clock* clock)
       service_(&model_, &dispatcher_, clock, &metrics_.observer()),
       cluster_(ClusterOptions(options_.cluster, model_),
                {model_.name, model_.path, model_.identity, model_.config}, &dispatcher_, clock),
-      gateway_(&service_, Hooks()),
+      gateway_(&service_, options_.gatekeeper, Hooks()),
       metrics_server_(&metrics_) {}
 
 GatewayHooks Daemon::Hooks() {

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "coordinator/cluster/cluster.h"
+#include "coordinator/gateway/gatekeeper.h"
 #include "coordinator/gateway/gateway.h"
 #include "coordinator/gateway/http_server.h"
 #include "coordinator/metrics/metrics.h"
@@ -28,6 +29,7 @@ class Daemon {
     std::optional<HttpServerOptions> http;  // none: no HTTP
     // HOST:PORT of metrics alone; none: `http` has them, where it is.
     std::optional<std::string> metrics;
+    Gatekeeper::Options gatekeeper;         // of HTTP
     Cluster::Options cluster;
     int64_t max_queue = 256;
     // See Dispatcher::Options.

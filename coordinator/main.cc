@@ -29,6 +29,7 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/version.h"
+#include "coordinator/access/access.h"
 #include "coordinator/daemon.h"
 #include "coordinator/rpc/listener.h"
 #include "coordinator/service/load_served_model.h"
@@ -55,9 +56,63 @@ struct Flags {
   std::string http_port_file;
   std::string metrics;
   std::string metrics_port_file;
+  bool insecure = false;
+  Access::Options access;  // "": no keys
   std::string log_level = "info";
   Daemon::Options daemon;
 };
+
+// Who could use what listens there is not left to chance.
+void CheckHttp(const Flags& flags) {
+  if (flags.http.empty() || flags.insecure || !flags.access.keys_file.empty()) return;
+  if (ParseHostPort(flags.http)->IsLoopback()) return;
+  throw CLI::ValidationError(
+      "--http", absl::StrCat(flags.http,
+                             " is not loopback, and whoever reaches it could use it: add "
+                             "--api-keys FILE (`skein keys add FILE NAME` makes one), or "
+                             "--insecure where that is meant"));
+}
+
+void DeclareHttp(CLI::App& app, Flags& flags) {
+  AddAddress(app, "--http", flags.http,
+             "Serve OpenAI's and Anthropic's APIs over HTTP there, as on 127.0.0.1:8000; port 0 "
+             "takes a free one. Elsewhere than on loopback --api-keys must be given, or --insecure",
+             /*least_port=*/0);
+  app.add_option("--http-port-file", flags.http_port_file,
+                 "Write HOST:PORT of --http to this file as soon as it listens")
+      ->needs("--http")
+      ->check(NotEmpty());
+  app.add_option("--http-allowed-host", flags.daemon.gatekeeper.allowed_hosts,
+                 "A name by which HTTP requests may ask, besides that of --http and, on loopback, "
+                 "localhost; may be given again. Off loopback any name may, unless this is given")
+      ->needs("--http")
+      ->expected(1)
+      ->take_all()
+      ->check(NotEmpty());
+  app.add_option("--api-keys", flags.access.keys_file,
+                 "Ask HTTP clients for a key of this file, which `skein keys` writes; SIGHUP reads "
+                 "it again")
+      ->needs("--http")
+      ->check(NotEmpty());
+  app.add_option("--usage-db", flags.access.usage_db,
+                 "Keep what keys have used in this SQLite database, so that limits outlive a "
+                 "restart")
+      ->needs("--api-keys")
+      ->check(NotEmpty());
+  app.add_flag("--insecure", flags.insecure,
+               "Let whoever reaches --http use it, without a key, off loopback, too");
+}
+
+void DeclareMetrics(CLI::App& app, Flags& flags) {
+  AddAddress(app, "--metrics", flags.metrics,
+             "Serve Prometheus' metrics there and nowhere else, as on 127.0.0.1:9000; port 0 takes "
+             "a free one. Default: /metrics of --http",
+             /*least_port=*/0);
+  app.add_option("--metrics-port-file", flags.metrics_port_file,
+                 "Write HOST:PORT of --metrics to this file as soon as it listens")
+      ->needs("--metrics")
+      ->check(NotEmpty());
+}
 
 void DeclareFlags(CLI::App& app, Flags& flags) {
   Daemon::Options& daemon = flags.daemon;
@@ -74,22 +129,8 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
   app.add_option("--chat-template", flags.chat_template,
                  "File with the Jinja template that makes prompts of chats; default: the model's")
       ->check(NotEmpty());
-  AddAddress(app, "--http", flags.http,
-             "Serve OpenAI's API over HTTP there, as on 127.0.0.1:8000; port 0 takes a free one. "
-             "There is no authentication: stay on loopback unless the network is yours",
-             /*least_port=*/0);
-  app.add_option("--http-port-file", flags.http_port_file,
-                 "Write HOST:PORT of --http to this file as soon as it listens")
-      ->needs("--http")
-      ->check(NotEmpty());
-  AddAddress(app, "--metrics", flags.metrics,
-             "Serve Prometheus' metrics there and nowhere else, as on 127.0.0.1:9000; port 0 takes "
-             "a free one. Default: /metrics of --http",
-             /*least_port=*/0);
-  app.add_option("--metrics-port-file", flags.metrics_port_file,
-                 "Write HOST:PORT of --metrics to this file as soon as it listens")
-      ->needs("--metrics")
-      ->check(NotEmpty());
+  DeclareHttp(app, flags);
+  DeclareMetrics(app, flags);
   app.add_option("--port-file", flags.port_file,
                  "Write HOST:PORT to this file as soon as the coordinator listens")
       ->check(NotEmpty());
@@ -115,6 +156,7 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
   app.footer(
       "Then start workers (mpirun -np 4 worker --coordinator HOST:PORT) and ask\n"
       "(skein generate --prompt TEXT). SIGTERM or Ctrl-C drains; a second one ends at once.");
+  app.callback([&flags] { CheckHttp(flags); });
 }
 
 // By rename, so that a reader sees all of it or nothing. No path: nothing.
@@ -131,38 +173,57 @@ absl::Status WritePortFile(const char* flag, const std::string& path, const std:
 // Takes SIGINT and SIGTERM on a thread of its own: the first one is told, the second one ends the
 // process, whatever its other threads wait for (a disk, a client, a full pipe that takes no more
 // log, which is why this one logs nothing). Made before any other thread, so that all inherit the
-// blocked signals; its thread lives as long as the process.
+// blocked signals; its thread lives as long as the process. With `hangup` SIGHUP is told, too,
+// which otherwise ends the process, as where its terminal closes.
 class Signals {
  public:
-  Signals() : came_(std::make_shared<std::atomic<bool>>(false)) {
+  explicit Signals(bool hangup) : came_(std::make_shared<Came>()) {
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
+    if (hangup) sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     std::thread(Take, signals, came_).detach();
   }
-  bool came() const { return *came_; }
+  bool came() const { return came_->end; }
+  // Since the last call.
+  bool TakeHangup() const { return came_->hangup.exchange(false); }
 
  private:
-  static void Take(const sigset_t& signals, const std::shared_ptr<std::atomic<bool>>& came) {
-    int signal = 0;
-    sigwait(&signals, &signal);
-    *came = true;
+  struct Came {
+    std::atomic<bool> end = false;
+    std::atomic<bool> hangup = false;
+  };
+
+  // Until another signal than SIGHUP comes.
+  static void Wait(const sigset_t& signals, Came& came) {
+    int signal = SIGHUP;
+    while (sigwait(&signals, &signal) != 0 || signal == SIGHUP) came.hangup = true;
+  }
+  static void Take(const sigset_t& signals, const std::shared_ptr<Came>& came) {
+    Wait(signals, *came);
+    came->end = true;
     const auto first = std::chrono::steady_clock::now();
     do {
-      sigwait(&signals, &signal);
+      Wait(signals, *came);
     } while (std::chrono::steady_clock::now() - first <= kSameSignal);
     _exit(kExitError);
   }
 
-  const std::shared_ptr<std::atomic<bool>> came_;
+  const std::shared_ptr<Came> came_;
 };
 
-void ServeUntilDrained(Daemon& daemon, const Signals& signals) {
+// Failures are logged, and leave all as it was.
+void Reload(Access* access) {
+  if (access != nullptr) access->Reload().IgnoreError();
+}
+
+void ServeUntilDrained(Daemon& daemon, Access* access, const Signals& signals) {
   for (; !daemon.drained(); daemon.Tick()) {
     absl::SleepFor(kTick);
     if (signals.came()) daemon.StartDrain();
+    if (signals.TakeHangup()) Reload(access);
   }
 }
 
@@ -189,6 +250,10 @@ absl::Status CheckPlaces(const Flags& flags) {
 
 absl::Status Run(const Flags& flags, const Signals& signals) {
   SKEIN_RETURN_IF_ERROR(CheckPlaces(flags));
+  std::unique_ptr<Access> access;
+  if (!flags.access.keys_file.empty()) {
+    SKEIN_ASSIGN_OR_RETURN(access, Access::Open(flags.access, &RealClock::Get()));
+  }
   spdlog::info("loading {}", flags.model);
   SKEIN_ASSIGN_OR_RETURN(
       ServedModel model,
@@ -197,7 +262,9 @@ absl::Status Run(const Flags& flags, const Signals& signals) {
   spdlog::info("model {} from {}: {} parameters, context {}, identity {}", model.name, model.path,
                model.config.ParameterCount(), model.context_length, model.identity);
   if (signals.came()) return absl::OkStatus();  // there is nothing to drain yet
-  Daemon daemon(flags.daemon, std::move(model), &RealClock::Get());
+  Daemon::Options options = flags.daemon;
+  options.gatekeeper.access = access.get();
+  Daemon daemon(options, std::move(model), &RealClock::Get());
   SKEIN_RETURN_IF_ERROR(daemon.Start());
   spdlog::info("listening on {}; waiting for workers", daemon.address());
   SKEIN_RETURN_IF_ERROR(WritePortFile("--port-file", flags.port_file, daemon.address()));
@@ -211,7 +278,7 @@ absl::Status Run(const Flags& flags, const Signals& signals) {
     SKEIN_RETURN_IF_ERROR(
         WritePortFile("--metrics-port-file", flags.metrics_port_file, daemon.metrics_address()));
   }
-  ServeUntilDrained(daemon, signals);
+  ServeUntilDrained(daemon, access.get(), signals);
   spdlog::info("drained");
   daemon.Shutdown(absl::Seconds(2));
   return absl::OkStatus();
@@ -245,7 +312,7 @@ int Main(int argc, char** argv) {
     return kExitUsage;
   }
   RaiseDescriptorLimit();
-  const Signals signals;
+  const Signals signals(/*hangup=*/!flags.access.keys_file.empty());
   const absl::Status status = Run(flags, signals);
   if (status.ok()) return kExitOk;
   spdlog::error("{}", std::string(status.message()));

@@ -8,7 +8,7 @@ absl::StatusOr<std::unique_ptr<Access>> Access::Open(const Options& options, con
   SKEIN_ASSIGN_OR_RETURN(std::unique_ptr<ApiKeys> keys, ApiKeys::Load(options.keys_file));
   std::unique_ptr<Access> access(new Access(std::move(keys), clock));
   if (!options.usage_db.empty()) {
-    SKEIN_ASSIGN_OR_RETURN(access->file_, UsageFile::Open(options.usage_db, &access->usage_));
+    SKEIN_ASSIGN_OR_RETURN(access->file_, KeyUsageFile::Open(options.usage_db, &access->usage_));
   }
   return access;
 }

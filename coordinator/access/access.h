@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "coordinator/access/api_keys.h"
-#include "coordinator/access/usage.h"
-#include "coordinator/access/usage_file.h"
+#include "coordinator/access/key_usage.h"
+#include "coordinator/access/key_usage_file.h"
 #include "serving/keys/key_file.h"
 
 namespace skein::coordinator {
@@ -20,13 +20,13 @@ namespace skein::coordinator {
 // A request that was taken in. It counts as a stream until it ends. Not thread-safe.
 class Admission {
  public:
-  // One that Usage::Begin has counted. The usage outlives it.
-  Admission(std::shared_ptr<const serving::ApiKey> key, Usage* usage)
+  // One that KeyUsage::Begin has counted. The usage outlives it.
+  Admission(std::shared_ptr<const serving::ApiKey> key, KeyUsage* usage)
       : key_(std::move(key)), usage_(usage) {}
   ~Admission() { End(); }
   Admission(const Admission&) = delete;
 
-  // See Usage.
+  // See KeyUsage.
   std::optional<Excess> AddPrompt(int64_t tokens) {
     return usage_->AddPrompt(key_->name, key_->limits, tokens);
   }
@@ -37,7 +37,7 @@ class Admission {
 
  private:
   const std::shared_ptr<const serving::ApiKey> key_;
-  Usage* const usage_;
+  KeyUsage* const usage_;
   bool ended_ = false;
 };
 
@@ -48,7 +48,7 @@ class Access {
     std::string keys_file;
     std::string usage_db;  // "": what was used is forgotten with the process
   };
-  // Errors of ApiKeys::Load and UsageFile::Open. The clock outlives it.
+  // Errors of ApiKeys::Load and KeyUsageFile::Open. The clock outlives it.
   static absl::StatusOr<std::unique_ptr<Access>> Open(const Options& options, const Clock* clock);
 
   // See ApiKeys. Limits count from the next request on.
@@ -69,8 +69,8 @@ class Access {
       : keys_(std::move(keys)), usage_(clock) {}
 
   const std::unique_ptr<ApiKeys> keys_;
-  Usage usage_;
-  std::unique_ptr<UsageFile> file_;  // goes first: it writes what is left
+  KeyUsage usage_;
+  std::unique_ptr<KeyUsageFile> file_;  // goes first: it writes what is left
 };
 
 }  // namespace skein::coordinator

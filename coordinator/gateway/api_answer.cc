@@ -42,6 +42,23 @@ class GenerationsAnswer : public HttpAnswer {
   }
 
   Part Next() final {
+    Part part = Advance();
+    part.prompt_tokens = usage_.prompt - told_.prompt;
+    part.answer_tokens = usage_.completion - told_.completion;
+    told_ = usage_;
+    return part;
+  }
+
+ protected:
+  virtual void OnPiece(Choice piece) = 0;
+  virtual Part Ready(bool last) = 0;
+  virtual Part Failed(const absl::Status& error) = 0;
+
+  std::unique_ptr<ApiFormat> format_;
+  TokenUsage usage_;
+
+ private:
+  Part Advance() {
     if (open_ == 0) return {};
     for (size_t i = 0; i < generations_.size(); ++i) {
       while (std::optional<Event> event = generations_[i]->Next()) {
@@ -56,15 +73,6 @@ class GenerationsAnswer : public HttpAnswer {
     return Ready(open_ == 0);
   }
 
- protected:
-  virtual void OnPiece(Choice piece) = 0;
-  virtual Part Ready(bool last) = 0;
-  virtual Part Failed(const absl::Status& error) = 0;
-
-  std::unique_ptr<ApiFormat> format_;
-  TokenUsage usage_;
-
- private:
   void Take(int32_t prompt, Event event) {
     if (auto* const accepted = std::get_if<Accepted>(&event)) {
       usage_.prompt += accepted->prompt_tokens;
@@ -86,6 +94,7 @@ class GenerationsAnswer : public HttpAnswer {
 
   InferenceService* const service_;
   std::vector<std::shared_ptr<Generation>> generations_;  // by prompt
+  TokenUsage told_;                                       // in parts
   int32_t answers_each_ = 1;
   int64_t open_ = 0;  // answers
 };

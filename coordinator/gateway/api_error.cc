@@ -119,7 +119,10 @@ Json ToJson(const ApiError& error) {
 
 std::unique_ptr<HttpAnswer> ToAnswer(const ApiError& error) {
   HttpHead head = {.status = error.status};
-  if (error.status == 429 || error.status == 503) head.headers.emplace_back("Retry-After", "1");
+  if (error.status == 401) head.headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (error.status == 429 || error.status == 503) {
+    head.headers.emplace_back("Retry-After", absl::StrCat(error.retry_after_s));
+  }
   return JsonAnswer(ToJson(error), std::move(head));
 }
 

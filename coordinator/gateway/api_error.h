@@ -15,8 +15,9 @@ namespace skein::coordinator {
 struct ApiError {
   int status = 400;
   std::string message;
-  std::string param;  // the field that is wrong; "": none
-  std::string code;   // for programs, where `status` says too little; "": none
+  std::string param;          // the field that is wrong; "": none
+  std::string code;           // for programs, where `status` says too little; "": none
+  int64_t retry_after_s = 1;  // of 429 and 503
 };
 
 // A field that is missing, of another type, or out of range.

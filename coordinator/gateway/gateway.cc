@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/host_port.h"
 #include "base/json/json.h"
 #include "base/status_macros.h"
 #include "coordinator/gateway/api_error.h"
@@ -127,11 +128,13 @@ bool SaysJson(const HttpRequest& request) {
 
 }  // namespace
 
-Gateway::Gateway(InferenceService* service, GatewayHooks hooks)
-    : service_(service), hooks_(std::move(hooks)) {}
+Gateway::Gateway(InferenceService* service, Gatekeeper::Options gatekeeper, GatewayHooks hooks)
+    : service_(service), gatekeeper_options_(std::move(gatekeeper)), hooks_(std::move(hooks)) {}
 Gateway::~Gateway() { Shutdown(absl::ZeroDuration()); }
 
 absl::Status Gateway::Start(const HttpServerOptions& options) {
+  SKEIN_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.listen));
+  gatekeeper_.emplace(address, gatekeeper_options_);
   SKEIN_ASSIGN_OR_RETURN(server_,
                          HttpServer::Start(
                              options,
@@ -152,7 +155,11 @@ void Gateway::Shutdown(absl::Duration grace) {
 std::unique_ptr<HttpAnswer> Gateway::Handle(const HttpRequest& request,
                                             const HttpServer::Wake& wake) {
   std::string_view route = "other";
-  std::unique_ptr<HttpAnswer> answer = Choose(request, wake, &route);
+  Gatekeeper::Verdict verdict = gatekeeper_->Judge(request, service_->model().name);
+  std::unique_ptr<HttpAnswer> answer =
+      verdict.refusal.has_value()
+          ? ToAnswer(*verdict.refusal)
+          : Metered(Choose(request, wake, &route), std::move(verdict.admission));
   return std::make_unique<WatchedAnswer>(
       std::move(answer), [this, route](int status) { hooks_.on_answer(route, status); });
 }

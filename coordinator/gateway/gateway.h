@@ -4,11 +4,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "coordinator/gateway/gatekeeper.h"
 #include "coordinator/gateway/http_server.h"
 #include "coordinator/service/inference_service.h"
 
@@ -25,7 +28,8 @@ struct GatewayHooks {
 class Gateway {
  public:
   // The service outlives it. Nothing listens before Start.
-  explicit Gateway(InferenceService* service, GatewayHooks hooks = {});
+  explicit Gateway(InferenceService* service, Gatekeeper::Options gatekeeper = {},
+                   GatewayHooks hooks = {});
   ~Gateway();
 
   // HttpServer::Start's errors.
@@ -34,7 +38,7 @@ class Gateway {
   // See HttpServer. Nothing where it was not started.
   void Shutdown(absl::Duration grace);
 
-  // What a request is answered with. Any thread.
+  // What a request is answered with, once it listens. Any thread.
   std::unique_ptr<HttpAnswer> Handle(const HttpRequest& request, const HttpServer::Wake& wake);
 
  private:
@@ -43,7 +47,9 @@ class Gateway {
                                      std::string_view* route_path);
 
   InferenceService* const service_;
+  const Gatekeeper::Options gatekeeper_options_;
   const GatewayHooks hooks_;
+  std::optional<Gatekeeper> gatekeeper_;
   const int64_t started_ = absl::ToUnixSeconds(absl::Now());
   std::unique_ptr<HttpServer> server_;
 };

@@ -52,6 +52,10 @@ class HttpAnswer {
     bool last = false;
     // Written where no other part comes for a while, once the head is out; "": nothing is.
     std::string_view filler = {};
+    // Tokens that were read and made for the answer since the part before. The server passes them
+    // over: who counts them stands between it and the answer.
+    int64_t prompt_tokens = 0;
+    int64_t answer_tokens = 0;
   };
   virtual ~HttpAnswer() = default;
   // Nothing yet: neither a head nor bytes, and not the last part. Asked again after a wake.

@@ -92,6 +92,125 @@ HttpTestClient::Response AskOverHttp(const std::string& flag, const std::string&
   return client.Read();
 }
 
+// A coordinator with HTTP and these flags.
+class WithHttp {
+ public:
+  explicit WithHttp(const std::vector<std::string>& flags,
+                    const std::string& listen = "127.0.0.1:0")
+      : port_file_(NewPath("http")),
+        coordinator_({.name = "coordinator", .argv = Argv(flags, listen)}) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (!std::filesystem::exists(port_file_) && absl::Now() < deadline) {
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    address_ = ReadFileOrEmpty(port_file_);
+    address_ = absl::StrReplaceAll(address_, {{"\n", ""}, {"0.0.0.0", "127.0.0.1"}});
+  }
+  // The status of GET /v1/models.
+  int Models(const std::string& header = "X: y") {
+    HttpTestClient client(address_);
+    client.Send(absl::StrCat("GET /v1/models HTTP/1.1\r\n", header, "\r\n\r\n"));
+    return client.Read().status;
+  }
+  Process& coordinator() { return coordinator_; }
+  const std::string& address() const { return address_; }
+
+ private:
+  std::vector<std::string> Argv(const std::vector<std::string>& flags, const std::string& listen) {
+    std::vector<std::string> argv = {kCoordinator, "--model=checkpoints/bard",
+                                     "--listen=127.0.0.1:0", "--http=" + listen,
+                                     "--http-port-file=" + port_file_};
+    argv.insert(argv.end(), flags.begin(), flags.end());
+    return argv;
+  }
+
+  const std::string port_file_;
+  Process coordinator_;
+  std::string address_;
+};
+
+constexpr char kKey[] = "sk-skein-abc";
+constexpr char kKeyLine[] =
+    "alice sha256:ee1255a31992a2f772fac84ef9ff894b2b2fc43fa0540503ef3c11fabf33c9df";
+
+// SIGHUP reads the file again, and one that is broken changes nothing. Neither keys nor prompts are
+// logged.
+void ApiKeys() {
+  const std::string file = NewPath("keys");
+  std::ofstream(file) << kKeyLine << "\n";
+  WithHttp http({"--api-keys=" + file, "--log-level=trace"});
+  const std::string header = absl::StrCat("Authorization: Bearer ", kKey);
+  EXPECT_EQ(http.Models(), 401);
+  EXPECT_EQ(http.Models(header), 200);
+  std::ofstream(file) << "alice nothing\n";
+  http.coordinator().Signal(SIGHUP);
+  EXPECT_TRUE(
+      http.coordinator().WaitForOutput("the API keys stay as they were", absl::Seconds(20)));
+  EXPECT_THAT(http.coordinator().Output(), HasSubstr(file + ": line 1: sha256:"));
+  EXPECT_EQ(http.Models(header), 200);
+  std::ofstream(file) << kKeyLine << " disabled=yes\n";
+  http.coordinator().Signal(SIGHUP);
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (http.Models(header) != 403 && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_EQ(http.Models(header), 403);
+  std::ofstream(file) << kKeyLine << "\n";
+  http.coordinator().Signal(SIGHUP);
+  while (http.Models(header) != 200 && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  HttpTestClient client(http.address());
+  const std::string body = R"({"prompt": "a rather secret prompt"})";
+  for (const char* const path : {"/tokenize", "/v1/completions"}) {
+    client.Send(absl::StrCat("POST ", path, " HTTP/1.1\r\n", header,
+                             "\r\nContent-Type: application/json\r\nContent-Length: ", body.size(),
+                             "\r\n\r\n", body));
+    EXPECT_EQ(client.Read().status, path == std::string("/tokenize") ? 200 : 503);
+  }
+  http.coordinator().Signal(SIGTERM);
+  EXPECT_TRUE(http.coordinator().WaitForOutput("drained", absl::Seconds(20)));
+  EXPECT_THAT(http.coordinator().Output(), Not(HasSubstr("secret")));
+  EXPECT_THAT(http.coordinator().Output(), Not(HasSubstr(kKey)));
+}
+
+// What was used before the process was killed counts in the next one.
+void UsageDb() {
+  const std::string file = NewPath("keys");
+  std::ofstream(file) << kKeyLine << " requests-per-minute=1\n";
+  const std::string header = absl::StrCat("x-api-key: ", kKey);
+  for (const bool kept : {true, false}) {
+    const std::vector<std::string> flags =
+        kept ? std::vector<std::string>{"--api-keys=" + file, "--usage-db=" + NewPath("usage")}
+             : std::vector<std::string>{"--api-keys=" + file};
+    {
+      WithHttp http(flags);
+      EXPECT_EQ(http.Models(header), 200);
+      absl::SleepFor(absl::Seconds(2));
+      http.coordinator().Signal(SIGKILL);
+    }
+    EXPECT_EQ(WithHttp(flags).Models(header), kept ? 429 : 200);
+  }
+}
+
+void HttpAllowedHost() {
+  WithHttp http({"--http-allowed-host=a.example", "--http-allowed-host=b.example"});
+  for (const auto& [host, status] : {std::pair("a.example", 200), std::pair("b.example:80", 200),
+                                     std::pair("localhost", 200), std::pair("c.example", 403)}) {
+    EXPECT_EQ(http.Models(absl::StrCat("Host: ", host)), status) << host;
+  }
+  EXPECT_EQ(WithHttp({}).Models("Host: a.example"), 403);
+}
+
+void Insecure() {
+  const Outcome refused =
+      Run(kCoordinator, "--model=checkpoints/bard --listen=127.0.0.1:0 --http=0.0.0.0:0");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--http: 0.0.0.0:0 is not loopback"));
+  EXPECT_THAT(refused.err, HasSubstr("add --api-keys FILE"));
+  EXPECT_EQ(WithHttp({"--insecure"}, "0.0.0.0:0").Models("Host: whoever.example"), 200);
+}
+
 // Both show: the file comes, and has the address.
 void HttpAndPortFile() {
   const HttpTestClient::Response models = AskOverHttp("", "/v1/models", "");
@@ -346,6 +465,10 @@ FlagCases CoordinatorCases() {
       {{"", "--http-port-file"}, HttpAndPortFile},
       {{"", "--metrics"}, MetricsAndPortFile},
       {{"", "--metrics-port-file"}, MetricsAndPortFile},
+      {{"", "--http-allowed-host"}, HttpAllowedHost},
+      {{"", "--api-keys"}, ApiKeys},
+      {{"", "--usage-db"}, UsageDb},
+      {{"", "--insecure"}, Insecure},
       {{"", "--chat-template"}, ChatTemplate},
       {{"", "--log-level"}, LogLevel},
       {{"", "--layout"}, Layout},

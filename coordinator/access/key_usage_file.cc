@@ -1,4 +1,4 @@
-#include "coordinator/access/usage_file.h"
+#include "coordinator/access/key_usage_file.h"
 
 #include <sqlite3.h>
 
@@ -53,11 +53,12 @@ class Statement {
 
 }  // namespace
 
-void UsageFile::Closer::operator()(sqlite3* database) const { sqlite3_close(database); }
+void KeyUsageFile::Closer::operator()(sqlite3* database) const { sqlite3_close(database); }
 
-UsageFile::UsageFile(std::string path, Usage* usage) : path_(std::move(path)), usage_(usage) {}
+KeyUsageFile::KeyUsageFile(std::string path, KeyUsage* usage)
+    : path_(std::move(path)), usage_(usage) {}
 
-UsageFile::~UsageFile() {
+KeyUsageFile::~KeyUsageFile() {
   if (!writer_.joinable()) return;
   {
     MutexLock lock(&mutex_);
@@ -70,15 +71,16 @@ UsageFile::~UsageFile() {
   }
 }
 
-absl::StatusOr<std::unique_ptr<UsageFile>> UsageFile::Open(const std::string& path, Usage* usage) {
-  std::unique_ptr<UsageFile> file(new UsageFile(path, usage));
+absl::StatusOr<std::unique_ptr<KeyUsageFile>> KeyUsageFile::Open(const std::string& path,
+                                                                 KeyUsage* usage) {
+  std::unique_ptr<KeyUsageFile> file(new KeyUsageFile(path, usage));
   SKEIN_RETURN_IF_ERROR(file->Prepare());
   SKEIN_RETURN_IF_ERROR(file->Restore());
   file->writer_ = std::thread([of = file.get()] { of->Run(); });
   return file;
 }
 
-absl::Status UsageFile::Failed(const char* what) const {
+absl::Status KeyUsageFile::Failed(const char* what) const {
   const std::string text = absl::StrCat(path_, ": ", what, ": ", sqlite3_errmsg(database_.get()));
   switch (sqlite3_errcode(database_.get())) {
     case SQLITE_BUSY:
@@ -91,12 +93,12 @@ absl::Status UsageFile::Failed(const char* what) const {
   }
 }
 
-absl::Status UsageFile::Execute(const char* statements) {
+absl::Status KeyUsageFile::Execute(const char* statements) {
   const int code = sqlite3_exec(database_.get(), statements, nullptr, nullptr, nullptr);
   return code == SQLITE_OK ? absl::OkStatus() : Failed("cannot use the database");
 }
 
-absl::Status UsageFile::Prepare() {
+absl::Status KeyUsageFile::Prepare() {
   sqlite3* opened = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX;
   const int code = sqlite3_open_v2(path_.c_str(), &opened, flags, nullptr);
@@ -113,7 +115,7 @@ absl::Status UsageFile::Prepare() {
   return Execute(kTables);
 }
 
-absl::Status UsageFile::Restore() {
+absl::Status KeyUsageFile::Restore() {
   Statement select(database_.get(), "SELECT name, second, requests, tokens FROM usage");
   std::vector<SecondOfUse> seconds;
   int code;
@@ -125,7 +127,7 @@ absl::Status UsageFile::Restore() {
   return absl::OkStatus();
 }
 
-absl::Status UsageFile::WriteTransaction() {
+absl::Status KeyUsageFile::WriteTransaction() {
   SKEIN_RETURN_IF_ERROR(Execute("BEGIN IMMEDIATE"));
   Statement write(database_.get(), "INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?)");
   for (const auto& [key, of] : pending_) {
@@ -142,7 +144,7 @@ absl::Status UsageFile::WriteTransaction() {
   return Execute("COMMIT");
 }
 
-absl::Status UsageFile::Write() {
+absl::Status KeyUsageFile::Write() {
   MutexLock lock(&writing_);
   for (SecondOfUse& of : usage_->TakeChanges()) {
     pending_[{of.name, of.second}] = std::move(of);
@@ -161,7 +163,7 @@ absl::Status UsageFile::Write() {
   return written;
 }
 
-void UsageFile::Run() {
+void KeyUsageFile::Run() {
   bool failed = false;
   while (true) {
     {

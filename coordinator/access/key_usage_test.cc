@@ -1,4 +1,4 @@
-#include "coordinator/access/usage.h"
+#include "coordinator/access/key_usage.h"
 
 #include <optional>
 #include <vector>
@@ -12,7 +12,7 @@ using serving::KeyLimits;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-class UsageTest : public ::testing::Test {
+class KeyUsageTest : public ::testing::Test {
  protected:
   void Advance(double seconds) { clock_.Advance(absl::Seconds(seconds)); }
   // Begins and ends a request.
@@ -23,15 +23,15 @@ class UsageTest : public ::testing::Test {
   }
 
   SimulatedClock clock_{absl::FromUnixSeconds(1000)};
-  Usage usage_{&clock_};
+  KeyUsage usage_{&clock_};
 };
 
-TEST_F(UsageTest, WithoutLimitsAllIsTaken) {
+TEST_F(KeyUsageTest, WithoutLimitsAllIsTaken) {
   for (int i = 0; i < 1000; ++i) EXPECT_FALSE(usage_.Begin("a", {}).has_value());
   EXPECT_FALSE(usage_.AddPrompt("a", {}, 1'000'000).has_value());
 }
 
-TEST_F(UsageTest, RequestsCountForAMinuteThatSlides) {
+TEST_F(KeyUsageTest, RequestsCountForAMinuteThatSlides) {
   const KeyLimits limits = {.requests_per_minute = 2};
   EXPECT_TRUE(Asks("a", limits));
   Advance(30.5);
@@ -55,7 +55,7 @@ TEST_F(UsageTest, RequestsCountForAMinuteThatSlides) {
   EXPECT_TRUE(Asks("a", limits));
 }
 
-TEST_F(UsageTest, WhatIsRefusedIsNotCounted) {
+TEST_F(KeyUsageTest, WhatIsRefusedIsNotCounted) {
   const KeyLimits limits = {.requests_per_minute = 1};
   EXPECT_TRUE(Asks("a", limits));
   for (int i = 0; i < 61; ++i) {
@@ -65,7 +65,7 @@ TEST_F(UsageTest, WhatIsRefusedIsNotCounted) {
   EXPECT_TRUE(Asks("a", limits));
 }
 
-TEST_F(UsageTest, PromptsAndAnswersShareTokens) {
+TEST_F(KeyUsageTest, PromptsAndAnswersShareTokens) {
   const KeyLimits limits = {.tokens_per_minute = 100};
   EXPECT_FALSE(usage_.Begin("a", limits).has_value());
   EXPECT_FALSE(usage_.AddPrompt("a", limits, 60).has_value());
@@ -83,7 +83,7 @@ TEST_F(UsageTest, PromptsAndAnswersShareTokens) {
   EXPECT_FALSE(usage_.AddPrompt("a", limits, 10).has_value());
 }
 
-TEST_F(UsageTest, AnswersMayGoOverAndAreWaitedFor) {
+TEST_F(KeyUsageTest, AnswersMayGoOverAndAreWaitedFor) {
   const KeyLimits limits = {.tokens_per_minute = 100};
   EXPECT_FALSE(usage_.Begin("a", limits).has_value());
   usage_.AddAnswer("a", 99);
@@ -95,13 +95,13 @@ TEST_F(UsageTest, AnswersMayGoOverAndAreWaitedFor) {
   EXPECT_EQ(excess->again_after, absl::Seconds(61));
 }
 
-TEST_F(UsageTest, APromptOfMoreThanAMinuteNeverFits) {
+TEST_F(KeyUsageTest, APromptOfMoreThanAMinuteNeverFits) {
   const KeyLimits limits = {.tokens_per_minute = 100};
   EXPECT_EQ(usage_.AddPrompt("a", limits, 101)->again_after, absl::InfiniteDuration());
   EXPECT_FALSE(usage_.AddPrompt("a", limits, 100).has_value());  // nothing was counted
 }
 
-TEST_F(UsageTest, StreamsEnd) {
+TEST_F(KeyUsageTest, StreamsEnd) {
   const KeyLimits limits = {.streams = 2};
   EXPECT_FALSE(usage_.Begin("a", limits).has_value());
   EXPECT_FALSE(usage_.Begin("a", limits).has_value());
@@ -116,7 +116,7 @@ TEST_F(UsageTest, StreamsEnd) {
   EXPECT_FALSE(usage_.Begin("a", limits).has_value());
 }
 
-TEST_F(UsageTest, TheLimitThatLastsLongestIsTold) {
+TEST_F(KeyUsageTest, TheLimitThatLastsLongestIsTold) {
   const KeyLimits limits = {.requests_per_minute = 1, .tokens_per_minute = 10, .streams = 1};
   EXPECT_FALSE(usage_.Begin("a", limits).has_value());
   EXPECT_EQ(usage_.Begin("a", limits)->limit, "requests-per-minute");
@@ -125,7 +125,7 @@ TEST_F(UsageTest, TheLimitThatLastsLongestIsTold) {
   EXPECT_EQ(usage_.Begin("a", limits)->limit, "tokens-per-minute");
 }
 
-TEST_F(UsageTest, ChangesAreTakenOnceAndRestored) {
+TEST_F(KeyUsageTest, ChangesAreTakenOnceAndRestored) {
   EXPECT_FALSE(usage_.Begin("a", {}).has_value());
   EXPECT_FALSE(usage_.AddPrompt("a", {}, 5).has_value());
   Advance(1);
@@ -138,26 +138,26 @@ TEST_F(UsageTest, ChangesAreTakenOnceAndRestored) {
   usage_.AddAnswer("a", 3);
   EXPECT_THAT(usage_.TakeChanges(), ElementsAre(SecondOfUse{"a", 1001, 0, 5}));
 
-  Usage other(&clock_);
+  KeyUsage other(&clock_);
   other.Restore(changes);
   EXPECT_EQ(other.AddPrompt("a", {.tokens_per_minute = 10}, 4)->wanted, 11);
   EXPECT_FALSE(other.AddPrompt("a", {.tokens_per_minute = 10}, 3).has_value());
 }
 
-TEST_F(UsageTest, WhatIsOldOrOfTimesToComeIsNotRestored) {
+TEST_F(KeyUsageTest, WhatIsOldOrOfTimesToComeIsNotRestored) {
   usage_.Restore({{"a", 939, 1, 0}, {"a", 940, 1, 0}, {"a", 1000, 1, 0}, {"a", 1001, 1, 0}});
   EXPECT_EQ(usage_.Begin("a", {.requests_per_minute = 2})->wanted, 3);
   EXPECT_TRUE(Asks("a", {.requests_per_minute = 3}));
   EXPECT_EQ(usage_.FirstSecond(), 940);
 }
 
-TEST_F(UsageTest, AClockThatIsSetBackForgets) {
+TEST_F(KeyUsageTest, AClockThatIsSetBackForgets) {
   EXPECT_TRUE(Asks("a", {}));
   Advance(-100);
   EXPECT_TRUE(Asks("a", {.requests_per_minute = 1}));
 }
 
-TEST_F(UsageTest, StreamsOutliveTheMinuteInWhichNothingElseIsUsed) {
+TEST_F(KeyUsageTest, StreamsOutliveTheMinuteInWhichNothingElseIsUsed) {
   EXPECT_FALSE(usage_.Begin("a", {}).has_value());
   Advance(100);
   EXPECT_THAT(usage_.TakeChanges(), IsEmpty());

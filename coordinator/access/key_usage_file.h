@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
-#include "coordinator/access/usage.h"
+#include "coordinator/access/key_usage.h"
 
 struct sqlite3;
 
@@ -21,13 +21,14 @@ namespace skein::coordinator {
 // for the disk. A process that is killed loses the last second of its counts at most; a host that
 // loses power may lose more, and never the database (WAL). A disk that is full is logged, and
 // counts go on in memory.
-class UsageFile {
+class KeyUsageFile {
  public:
   // Opens the database, or makes it, restores what counts still, and begins to write. `usage`
   // outlives it. Unavailable: another process has it open; FailedPrecondition: it is no such
   // database.
-  static absl::StatusOr<std::unique_ptr<UsageFile>> Open(const std::string& path, Usage* usage);
-  ~UsageFile();  // writes what is left
+  static absl::StatusOr<std::unique_ptr<KeyUsageFile>> Open(const std::string& path,
+                                                            KeyUsage* usage);
+  ~KeyUsageFile();  // writes what is left
 
   // Writes at once what has changed. Any thread.
   absl::Status Write();
@@ -38,7 +39,7 @@ class UsageFile {
   };
   using Database = std::unique_ptr<sqlite3, Closer>;
 
-  UsageFile(std::string path, Usage* usage);
+  KeyUsageFile(std::string path, KeyUsage* usage);
   absl::Status Prepare();
   absl::Status Restore();
   absl::Status Execute(const char* statements);
@@ -47,7 +48,7 @@ class UsageFile {
   void Run();
 
   const std::string path_;
-  Usage* const usage_;
+  KeyUsage* const usage_;
   Mutex writing_;
   Database database_;
   // What is not written yet.

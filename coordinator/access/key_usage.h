@@ -4,8 +4,8 @@
 // have passed, so that no 60 seconds see more than the limit. Tokens of answers are counted as they
 // come: a key may go over its limit by what it has under way, and waits until that has passed.
 //
-// Seconds are those of the clock's time of day, since counts outlive the process (usage_file.h).
-// What was counted in seconds to come is forgotten when the clock is set back.
+// Seconds are those of the clock's time of day, since counts outlive the process
+// (key_usage_file.h). What was counted in seconds to come is forgotten when the clock is set back.
 #pragma once
 
 #include <cstdint>
@@ -43,9 +43,9 @@ struct SecondOfUse {
 
 // Thread-safe. The clock outlives it. A call costs a look at 61 numbers at most; memory is bounded
 // by the keys that were used.
-class Usage {
+class KeyUsage {
  public:
-  explicit Usage(const Clock* clock) : clock_(clock) {}
+  explicit KeyUsage(const Clock* clock) : clock_(clock) {}
 
   // Takes a request in, which then has a stream until End. Nothing is counted where a limit is in
   // the way; the one that lasts longest is told.

@@ -1,4 +1,4 @@
-#include "coordinator/access/usage.h"
+#include "coordinator/access/key_usage.h"
 
 #include <iterator>
 
@@ -14,9 +14,9 @@ int64_t SecondOf(absl::Time time) { return absl::ToUnixSeconds(time); }
 
 }  // namespace
 
-int64_t Usage::FirstSecond() const { return SecondOf(clock_->Now()) - kSeconds + 1; }
+int64_t KeyUsage::FirstSecond() const { return SecondOf(clock_->Now()) - kSeconds + 1; }
 
-Usage::Key& Usage::Current(const std::string& name, int64_t now) {
+KeyUsage::Key& KeyUsage::Current(const std::string& name, int64_t now) {
   Key& key = keys_[name];
   std::erase_if(key.seconds, [now](const auto& second) {
     return second.first <= now - kSeconds || second.first > now;
@@ -24,14 +24,14 @@ Usage::Key& Usage::Current(const std::string& name, int64_t now) {
   return key;
 }
 
-Usage::Counts& Usage::Changed(Key& key, const std::string& name, int64_t now) {
+KeyUsage::Counts& KeyUsage::Changed(Key& key, const std::string& name, int64_t now) {
   changed_.emplace(name, now);
   return key.seconds[now];
 }
 
-std::optional<Excess> Usage::Check(const Key& key, const char* limit,
-                                   std::optional<int64_t> allowed, int64_t more,
-                                   int64_t Counts::* count) const {
+std::optional<Excess> KeyUsage::Check(const Key& key, const char* limit,
+                                      std::optional<int64_t> allowed, int64_t more,
+                                      int64_t Counts::* count) const {
   if (!allowed.has_value()) return std::nullopt;
   int64_t used = 0;
   for (const auto& [second, counts] : key.seconds) used += counts.*count;
@@ -47,7 +47,7 @@ std::optional<Excess> Usage::Check(const Key& key, const char* limit,
   return excess;
 }
 
-std::optional<Excess> Usage::Begin(const std::string& name, const serving::KeyLimits& limits) {
+std::optional<Excess> KeyUsage::Begin(const std::string& name, const serving::KeyLimits& limits) {
   MutexLock lock(&mutex_);
   const int64_t now = SecondOf(clock_->Now());
   Key& key = Current(name, now);
@@ -68,8 +68,8 @@ std::optional<Excess> Usage::Begin(const std::string& name, const serving::KeyLi
   return std::nullopt;
 }
 
-std::optional<Excess> Usage::AddPrompt(const std::string& name, const serving::KeyLimits& limits,
-                                       int64_t tokens) {
+std::optional<Excess> KeyUsage::AddPrompt(const std::string& name, const serving::KeyLimits& limits,
+                                          int64_t tokens) {
   MutexLock lock(&mutex_);
   const int64_t now = SecondOf(clock_->Now());
   Key& key = Current(name, now);
@@ -79,18 +79,18 @@ std::optional<Excess> Usage::AddPrompt(const std::string& name, const serving::K
   return excess;
 }
 
-void Usage::AddAnswer(const std::string& name, int64_t tokens) {
+void KeyUsage::AddAnswer(const std::string& name, int64_t tokens) {
   MutexLock lock(&mutex_);
   const int64_t now = SecondOf(clock_->Now());
   Changed(Current(name, now), name, now).tokens += tokens;
 }
 
-void Usage::End(const std::string& name) {
+void KeyUsage::End(const std::string& name) {
   MutexLock lock(&mutex_);
   --keys_[name].streams;
 }
 
-std::vector<SecondOfUse> Usage::TakeChanges() {
+std::vector<SecondOfUse> KeyUsage::TakeChanges() {
   MutexLock lock(&mutex_);
   const int64_t now = SecondOf(clock_->Now());
   std::vector<SecondOfUse> taken;
@@ -108,7 +108,7 @@ std::vector<SecondOfUse> Usage::TakeChanges() {
   return taken;
 }
 
-void Usage::Restore(const std::vector<SecondOfUse>& seconds) {
+void KeyUsage::Restore(const std::vector<SecondOfUse>& seconds) {
   MutexLock lock(&mutex_);
   const int64_t now = SecondOf(clock_->Now());
   for (const SecondOfUse& of : seconds) {
