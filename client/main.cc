@@ -18,6 +18,7 @@
 #include "client/doctor.h"
 #include "client/generate.h"
 #include "client/inspect.h"
+#include "client/keys.h"
 #include "client/load/bench_serve.h"
 #include "client/memory.h"
 #include "client/plan.h"
@@ -98,6 +99,11 @@ int Main(int argc, char** argv) {
       app.add_subcommand("quantize", "Write a model with fewer bits a weight, as a GGUF file");
   DeclareQuantize(*quantize, quantize_flags);
 
+  KeysFlags keys_flags;
+  CLI::App* keys = app.add_subcommand(
+      "keys", "Change or show a coordinator's file of API keys: add, list, remove");
+  DeclareKeys(*keys, keys_flags);
+
   TopoFlags topo_flags;
   CLI::App* topo = app.add_subcommand(
       "topo", "Show machines: how GPUs and NICs are connected, and what they do in a second");
@@ -163,7 +169,7 @@ int Main(int argc, char** argv) {
     if (named->count() > 0 && !live &&
         (plan->parsed() || memory->parsed() || inspect->parsed() || convert->parsed() ||
          quantize->parsed() || topo->parsed() || doctor->parsed() || perplexity->parsed() ||
-         imatrix->parsed() || (bench->parsed() && !bench_serve->parsed()))) {
+         imatrix->parsed() || keys->parsed() || (bench->parsed() && !bench_serve->parsed()))) {
       throw CLI::ValidationError(named->get_name(), "this command asks no coordinator");
     }
   });
@@ -189,6 +195,7 @@ int Main(int argc, char** argv) {
   if (convert->parsed()) return Convert(convert_flags);
   if (quantize->parsed()) return Quantize(quantize_flags);
   if (doctor->parsed()) return Doctor(doctor_flags);
+  if (keys->parsed()) return Keys(keys_flags);
   if (topo->parsed()) {
     if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
       topo_flags.topology.visible_devices = visible;

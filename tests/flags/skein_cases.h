@@ -27,5 +27,6 @@ FlagCases MachinesCases();  // no cluster is asked
 FlagCases FilesCases();     // likewise, as with the next
 FlagCases BenchScaleCases();
 FlagCases ServeCases();
+FlagCases KeysCases();
 
 }  // namespace skein::testing

@@ -151,7 +151,7 @@ int Main(int argc, char** argv) {
   RegisterFlagTests(kSkein,
                     Concatenated({OtherCases(shared), PlanCases(), MachinesCases(), FilesCases(),
                                   BenchScaleCases(), ServeCases(), GenerateCases(shared),
-                                  SamplingCases(shared), BenchServeCases(shared)}));
+                                  SamplingCases(shared), BenchServeCases(shared), KeysCases()}));
   return RUN_ALL_TESTS();
 }
 
