@@ -1,6 +1,8 @@
 // A connection of HttpServer: reads its requests, and writes their answers. Boost's parts of the
-// server are this and http_server.cc, which alone includes it.
+// server are this, http_stream.h and http_server.cc, which alone includes it.
 #pragma once
+
+#include <poll.h>
 
 #include <algorithm>
 #include <array>
@@ -25,7 +27,6 @@
 #include "boost/asio/co_spawn.hpp"
 #include "boost/asio/detached.hpp"
 #include "boost/asio/io_context.hpp"
-#include "boost/asio/ip/tcp.hpp"
 #include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "boost/asio/strand.hpp"
@@ -33,21 +34,17 @@
 #include "boost/asio/use_awaitable.hpp"
 #include "boost/asio/write.hpp"
 #include "boost/beast/core/flat_buffer.hpp"
-#include "boost/beast/core/tcp_stream.hpp"
 #include "boost/beast/http/parser.hpp"
 #include "boost/beast/http/read.hpp"
 #include "boost/beast/http/status.hpp"
 #include "boost/beast/http/string_body.hpp"
 #include "coordinator/gateway/http_server.h"
+#include "coordinator/gateway/http_stream.h"
 #include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
 
-namespace asio = boost::asio;
-namespace beast = boost::beast;
 namespace http = boost::beast::http;
-using Tcp = asio::ip::tcp;
-using Error = boost::system::error_code;
 
 inline constexpr size_t kSliceBytes = size_t{256}
                                       << 10;  // a client that takes so many is no slow one
@@ -134,7 +131,7 @@ class Members {
 // One client. All of it but Wake runs on the strand of its socket.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Tcp::socket socket, const HttpServerOptions& options,
+  Connection(Tcp::socket socket, const TlsContext& tls, const HttpServerOptions& options,
              const HttpServer::Handler& handler, const HttpServer::Refusal& refusal,
              asio::thread_pool& handlers, Members<Connection>& all)
       : options_(options),
@@ -142,9 +139,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
         refusal_(refusal),
         handlers_(handlers),
         all_(all),
-        stream_(std::move(socket)),
+        stream_(std::move(socket), tls),
         timer_(stream_.get_executor()),
-        deadline_(stream_.get_executor()) {}
+        deadline_(stream_.get_executor()),
+        look_(stream_.get_executor()) {}
   ~Connection() { all_.Remove(this); }
 
   // Where `refused` says why, that is the answer to whatever is asked.
@@ -162,29 +160,44 @@ class Connection : public std::enable_shared_from_this<Connection> {
       if (!now && self->answering_) return;
       self->closed_ = true;
       self->timer_.cancel();
-      self->stream_.close();
+      self->stream_.tcp().close();
     });
   }
 
  private:
   asio::awaitable<void> Serve(const std::string& refused) {
     Error ignored;
-    stream_.socket().set_option(Tcp::no_delay(true), ignored);
-    stream_.socket().non_blocking(true, ignored);  // of Watch's look
+    stream_.tcp().socket().set_option(Tcp::no_delay(true), ignored);
+    stream_.tcp().socket().non_blocking(true, ignored);  // of Watch's look
+    if (stream_.has_tls() && (!refused.empty() || !co_await Greet())) {
+      // A handshake costs more than who is refused shall cost.
+      stream_.tcp().close();
+      co_return;
+    }
     if (!refused.empty()) {
       co_await Refuse(503, refused);
     } else {
       while (!stopping_ && co_await ServeOne()) {
       }
     }
-    stream_.socket().shutdown(Tcp::socket::shutdown_send, ignored);
+    stream_.tcp().expires_after(std::chrono::seconds(1));
+    if (stream_.has_tls() && !closed_) co_await stream_.async_shutdown(kAwait);
+    stream_.tcp().socket().shutdown(Tcp::socket::shutdown_send, ignored);
     // What the client still sends is read, lest the answer be thrown away with the connection.
-    stream_.expires_after(std::chrono::seconds(1));
     for (Error error; !error && !stopping_;) {
       std::array<char, 4096> rest;
-      std::tie(error, std::ignore) = co_await stream_.async_read_some(asio::buffer(rest), kAwait);
+      std::tie(error, std::ignore) =
+          co_await stream_.tcp().async_read_some(asio::buffer(rest), kAwait);
     }
-    stream_.close();
+    stream_.tcp().close();
+  }
+
+  // False: the client speaks no TLS, or other than is spoken here, or does not come to an end.
+  asio::awaitable<bool> Greet() {
+    stream_.tcp().expires_after(Chrono(options_.handshake_timeout));
+    const auto [error] = co_await stream_.async_handshake(kAwait);
+    if (error) spdlog::debug("a TLS handshake failed: {}", error.message());
+    co_return !error && !stopping_;
   }
 
   // Lets other threads wake a connection for as long as it answers a request.
@@ -218,7 +231,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     http::request_parser<http::string_body> parser;
     parser.header_limit(options_.header_bytes);
     parser.body_limit(options_.body_bytes);
-    stream_.expires_never();
+    stream_.tcp().expires_never();
     SetDeadline(options_.idle_timeout);
     auto [error, bytes] = co_await http::async_read_header(stream_, buffer_, parser, kAwait);
     if (!error && HasOddFraming(parser.get())) {
@@ -290,7 +303,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       // One that was ended may be on its way already.
       if (error || self == nullptr || number != self->deadlines_) return;
       self->late_ = true;
-      self->stream_.cancel();
+      self->stream_.tcp().cancel();
     });
   }
   void EndDeadline() {
@@ -367,7 +380,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
         text = framing.chunks ? Chunk(filler) : filler;
       }
       for (size_t at = 0; at < text.size(); at += kSliceBytes) {
-        stream_.expires_after(Chrono(options_.write_timeout));
+        stream_.tcp().expires_after(Chrono(options_.write_timeout));
         const auto [error, bytes] = co_await asio::async_write(
             stream_, asio::buffer(text.data() + at, std::min(kSliceBytes, text.size() - at)),
             kAwait);
@@ -399,21 +412,40 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // this.
   void Watch() {
     if (std::exchange(watching_, true)) return;
-    stream_.socket().async_wait(Tcp::socket::wait_read, [weak =
-                                                             weak_from_this()](const Error& error) {
+    stream_.tcp().socket().async_wait(
+        Tcp::socket::wait_read, [weak = weak_from_this()](const Error& error) {
+          const auto self = weak.lock();
+          if (self == nullptr) return;
+          self->watching_ = false;
+          if (!self->answering_) return;
+          char byte = 0;
+          Error peeked = error;
+          if (!error)
+            self->stream_.tcp().socket().receive(asio::buffer(&byte, 1), Tcp::socket::message_peek,
+                                                 peeked);
+          if (!peeked) return self->WatchWithTls();
+          // The request that is answered now had come in between.
+          if (peeked == asio::error::would_block) return self->Watch();
+          self->Gone();
+        });
+  }
+  void Gone() {
+    gone_ = true;
+    timer_.cancel();
+  }
+
+  // A client that leaves says so first, within TLS: unread bytes are no sign that it stays.
+  void WatchWithTls() {
+    if (!stream_.has_tls() || !answering_) return;
+    pollfd polled = {.fd = stream_.tcp().socket().native_handle(), .events = POLLRDHUP};
+    if (poll(&polled, 1, 0) != 0) return Gone();
+    watching_ = true;
+    look_.expires_after(std::chrono::milliseconds(100));
+    look_.async_wait([weak = weak_from_this()](const Error& error) {
       const auto self = weak.lock();
       if (self == nullptr) return;
       self->watching_ = false;
-      if (!self->answering_) return;
-      char byte = 0;
-      Error peeked = error;
-      if (!error)
-        self->stream_.socket().receive(asio::buffer(&byte, 1), Tcp::socket::message_peek, peeked);
-      if (!peeked) return;
-      // The request that is answered now had come in between.
-      if (peeked == asio::error::would_block) return self->Watch();
-      self->gone_ = true;
-      self->timer_.cancel();
+      if (!error) self->WatchWithTls();
     });
   }
 
@@ -422,10 +454,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const HttpServer::Refusal& refusal_;
   asio::thread_pool& handlers_;
   Members<Connection>& all_;
-  beast::tcp_stream stream_;
+  HttpStream stream_;
   beast::flat_buffer buffer_;
   asio::steady_timer timer_;     // of what waits for a part
   asio::steady_timer deadline_;  // of a request
+  asio::steady_timer look_;      // of WatchWithTls
   std::atomic<bool> woken_{false};
   bool answering_ = false;
   bool watching_ = false;

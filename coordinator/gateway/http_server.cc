@@ -6,7 +6,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/host_port.h"
+#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "coordinator/gateway/http_connection.h"
 
@@ -46,6 +48,7 @@ class HttpServer::Impl {
         acceptor_(asio::make_strand(io_)) {}
 
   absl::Status Start() {
+    SKEIN_RETURN_IF_ERROR(ReloadTls());
     SKEIN_ASSIGN_OR_RETURN(const Tcp::endpoint endpoint, EndpointOf(options_.listen, io_));
     Error error;
     const auto said = [&](const char* what) {
@@ -68,6 +71,14 @@ class HttpServer::Impl {
     for (int i = 0; i < options_.threads; ++i) {
       threads_.emplace_back([this] { io_.run(); });
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReloadTls() {
+    if (!options_.tls.has_value()) return absl::OkStatus();
+    SKEIN_ASSIGN_OR_RETURN(TlsContext loaded, LoadTlsContext(*options_.tls, absl::Now()));
+    MutexLock lock(&mutex_);
+    tls_ = std::move(loaded);
     return absl::OkStatus();
   }
 
@@ -111,14 +122,21 @@ class HttpServer::Impl {
         refused = absl::StrCat("there are ", options_.max_connections, " connections already");
       }
       auto executor = socket.get_executor();
-      const auto connection = std::make_shared<Connection>(std::move(socket), options_, handler_,
-                                                           refusal_, handlers_, connections_);
+      const auto connection = std::make_shared<Connection>(
+          std::move(socket), tls(), options_, handler_, refusal_, handlers_, connections_);
       connections_.Add(connection.get());
       asio::co_spawn(executor, Connection::Run(connection, std::move(refused)), asio::detached);
     }
   }
 
+  TlsContext tls() {
+    MutexLock lock(&mutex_);
+    return tls_;
+  }
+
   const HttpServerOptions options_;
+  Mutex mutex_;
+  TlsContext tls_ ABSL_GUARDED_BY(mutex_);  // of connections to come; null: they have no TLS
   const Handler handler_;
   const Refusal refusal_;
   std::string address_;
@@ -143,6 +161,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOp
 
 const std::string& HttpServer::address() const { return impl_->address(); }
 int64_t HttpServer::connections() const { return impl_->connections(); }
+absl::Status HttpServer::ReloadTls() { return impl_->ReloadTls(); }
 void HttpServer::Shutdown(absl::Duration grace) { impl_->Shutdown(grace); }
 
 }  // namespace skein::coordinator

@@ -1,6 +1,6 @@
-// HTTP/1.1 over TCP: reads requests within bounds and lets a handler answer each of them, at once
-// or in parts as they come. Connections are kept alive, and requests may be sent ahead; a
-// connection's are answered one after the other.
+// HTTP/1.1 over TCP, or over TLS: reads requests within bounds and lets a handler answer each of
+// them, at once or in parts as they come. Connections are kept alive, and requests may be sent
+// ahead; a connection's are answered one after the other.
 //
 // Nothing waits for a client that reads slowly: a part is asked for when the one before is written.
 // A client that goes away is noticed while its answer is awaited, too, unless it has sent more
@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "coordinator/gateway/tls_context.h"
 
 namespace skein::coordinator {
 
@@ -74,14 +75,16 @@ class WholeAnswer final : public HttpAnswer {
 
 struct HttpServerOptions {
   std::string listen = "127.0.0.1:8000";  // HOST:PORT; port 0 takes a free one
+  std::optional<TlsFiles> tls;            // none: no TLS
   int threads = 2;                        // that read requests and write answers
   int handler_threads = 2;                // that call the handler
   int64_t max_connections = 4096;         // more are refused with 503
   uint32_t header_bytes = 32 << 10;       // of one request, all together
   uint64_t body_bytes = uint64_t{16} << 20;
-  absl::Duration idle_timeout = absl::Seconds(75);   // for a whole header to come
-  absl::Duration body_timeout = absl::Seconds(60);   // for a whole body
-  absl::Duration write_timeout = absl::Seconds(60);  // of one part
+  absl::Duration handshake_timeout = absl::Seconds(10);  // of TLS
+  absl::Duration idle_timeout = absl::Seconds(75);       // for a whole header to come
+  absl::Duration body_timeout = absl::Seconds(60);       // for a whole body
+  absl::Duration write_timeout = absl::Seconds(60);      // of one part
   absl::Duration filler_period = absl::Seconds(15);
 };
 
@@ -94,13 +97,17 @@ class HttpServer {
   // What the server itself refuses is said in the handler's form: the status and why.
   using Refusal = std::function<std::unique_ptr<HttpAnswer>(int status, std::string_view why)>;
 
-  // Listens. InvalidArgument: no such address; Unavailable: it is taken, or not this host's.
+  // Listens. InvalidArgument: no such address; Unavailable: it is taken, or not this host's; or
+  // LoadTlsContext's errors.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpServerOptions& options,
                                                            Handler handler, Refusal refusal);
   ~HttpServer();  // Shutdown(0)
 
   const std::string& address() const;  // HOST:PORT
   int64_t connections() const;         // that are open
+  // Reads the files of TLS again, for connections to come. After an error all is as before. Any
+  // thread; without TLS it does nothing.
+  absl::Status ReloadTls();
   // Takes no more connections and requests; answers under way may go on for `grace`.
   void Shutdown(absl::Duration grace);
 
