@@ -169,6 +169,11 @@ TEST(CoordinatorTest, WhatIsWrongIsSaidWithItsFlag) {
        "--metrics-port-file: cannot write"},
       {"--model=checkpoints/none --metrics-port-file=/tmp/file", 2,
        "--metrics-port-file requires --metrics"},
+      {"--model=checkpoints/none --listen=127.0.0.1:0 --http=127.0.0.1:0 --api-keys=/nowhere/keys",
+       1, "/nowhere/keys: No such file or directory"},
+      {"--model=checkpoints/none --http=127.0.0.1:0 --usage-db=usage", 2,
+       "--usage-db requires --api-keys"},
+      {"--model=checkpoints/none --http=[::]:0", 2, "--http: [::]:0 is not loopback"},
       {"--help", 0, "--heartbeat-timeout"},
       {"--help", 0, "127.0.0.1:50051"},  // --listen: loopback only unless told otherwise
       {"--version", 0, "."},

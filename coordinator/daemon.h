@@ -50,6 +50,9 @@ class Daemon {
   // Looks for silent ranks and requests that waited too long, and takes a drain's next step.
   void Tick();
 
+  // See HttpServer.
+  absl::Status ReloadTls() { return gateway_.ReloadTls(); }
+
   // From now on: no new request; what runs may end within drain_timeout; then workers are told to
   // exit 0 and have a few seconds for it. Again: nothing new.
   void StartDrain();

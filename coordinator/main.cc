@@ -31,6 +31,8 @@
 #include "base/version.h"
 #include "coordinator/access/access.h"
 #include "coordinator/daemon.h"
+#include "coordinator/gateway/http_server.h"
+#include "coordinator/gateway/tls_context.h"
 #include "coordinator/rpc/listener.h"
 #include "coordinator/service/load_served_model.h"
 #include "parallel/planner/planning_flags.h"
@@ -56,6 +58,7 @@ struct Flags {
   std::string http_port_file;
   std::string metrics;
   std::string metrics_port_file;
+  TlsFiles tls;  // "": none
   bool insecure = false;
   Access::Options access;  // "": no keys
   std::string log_level = "info";
@@ -63,14 +66,16 @@ struct Flags {
 };
 
 // Who could use what listens there is not left to chance.
-void CheckHttp(const Flags& flags) {
-  if (flags.http.empty() || flags.insecure || !flags.access.keys_file.empty()) return;
-  if (ParseHostPort(flags.http)->IsLoopback()) return;
-  throw CLI::ValidationError(
-      "--http", absl::StrCat(flags.http,
-                             " is not loopback, and whoever reaches it could use it: add "
-                             "--api-keys FILE (`skein keys add FILE NAME` makes one), or "
-                             "--insecure where that is meant"));
+absl::Status CheckHttp(const Flags& flags) {
+  if (flags.http.empty() || flags.insecure || !flags.access.keys_file.empty()) {
+    return absl::OkStatus();
+  }
+  SKEIN_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(flags.http));
+  if (address.IsLoopback()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--http: ", flags.http,
+                   " is not loopback, and whoever reaches it could use it: add --api-keys FILE "
+                   "(`skein keys add FILE NAME` makes one), or --insecure where that is meant"));
 }
 
 void DeclareHttp(CLI::App& app, Flags& flags) {
@@ -82,6 +87,17 @@ void DeclareHttp(CLI::App& app, Flags& flags) {
                  "Write HOST:PORT of --http to this file as soon as it listens")
       ->needs("--http")
       ->check(NotEmpty());
+  CLI::Option* certificate =
+      app.add_option("--http-cert", flags.tls.certificate,
+                     "Speak TLS at --http with this certificate, in PEM, and those behind it; "
+                     "SIGHUP reads it and the key again, for new connections")
+          ->needs("--http")
+          ->check(NotEmpty());
+  CLI::Option* key = app.add_option("--http-key", flags.tls.key,
+                                    "The private key of --http-cert, in PEM, without a password")
+                         ->needs(certificate)
+                         ->check(NotEmpty());
+  certificate->needs(key);
   app.add_option("--http-allowed-host", flags.daemon.gatekeeper.allowed_hosts,
                  "A name by which HTTP requests may ask, besides that of --http and, on loopback, "
                  "localhost; may be given again. Off loopback any name may, unless this is given")
@@ -156,7 +172,6 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
   app.footer(
       "Then start workers (mpirun -np 4 worker --coordinator HOST:PORT) and ask\n"
       "(skein generate --prompt TEXT). SIGTERM or Ctrl-C drains; a second one ends at once.");
-  app.callback([&flags] { CheckHttp(flags); });
 }
 
 // By rename, so that a reader sees all of it or nothing. No path: nothing.
@@ -215,15 +230,18 @@ class Signals {
 };
 
 // Failures are logged, and leave all as it was.
-void Reload(Access* access) {
+void Reload(Daemon& daemon, Access* access) {
   if (access != nullptr) access->Reload().IgnoreError();
+  if (const absl::Status read = daemon.ReloadTls(); !read.ok()) {
+    spdlog::error("the certificate stays as it was: {}", std::string(read.message()));
+  }
 }
 
 void ServeUntilDrained(Daemon& daemon, Access* access, const Signals& signals) {
   for (; !daemon.drained(); daemon.Tick()) {
     absl::SleepFor(kTick);
     if (signals.came()) daemon.StartDrain();
-    if (signals.TakeHangup()) Reload(access);
+    if (signals.TakeHangup()) Reload(daemon, access);
   }
 }
 
@@ -234,6 +252,14 @@ absl::Status CheckPlaces(const Flags& flags) {
   if (!flags.http.empty()) {
     SKEIN_ASSIGN_OR_RETURN(const HostPort http, ParseHostPort(flags.http));
     SKEIN_RETURN_IF_ERROR(Annotate(CheckListenAddress(http), "--http"));
+    if (!flags.tls.key.empty()) {
+      SKEIN_RETURN_IF_ERROR(LoadTlsContext(flags.tls, absl::Now()).status());
+    } else if (!http.IsLoopback()) {
+      spdlog::warn(
+          "{} has no TLS: prompts, answers and API keys can be read on the way "
+          "(--http-cert, --http-key)",
+          flags.http);
+    }
   }
   if (!flags.metrics.empty()) {
     SKEIN_ASSIGN_OR_RETURN(const HostPort metrics, ParseHostPort(flags.metrics));
@@ -269,7 +295,8 @@ absl::Status Run(const Flags& flags, const Signals& signals) {
   spdlog::info("listening on {}; waiting for workers", daemon.address());
   SKEIN_RETURN_IF_ERROR(WritePortFile("--port-file", flags.port_file, daemon.address()));
   if (!flags.http.empty()) {
-    spdlog::info("HTTP on http://{}", daemon.http_address());
+    spdlog::info("HTTP on {}://{}", flags.tls.key.empty() ? "http" : "https",
+                 daemon.http_address());
     SKEIN_RETURN_IF_ERROR(
         WritePortFile("--http-port-file", flags.http_port_file, daemon.http_address()));
   }
@@ -306,13 +333,16 @@ int Main(int argc, char** argv) {
   DeclareFlags(app, flags);
   if (const std::optional<int> code = ParseCommandLine(app, argc, argv)) return *code;
   if (!flags.http.empty()) flags.daemon.http = HttpServerOptions{.listen = flags.http};
+  if (!flags.tls.key.empty()) flags.daemon.http->tls = flags.tls;
   if (!flags.metrics.empty()) flags.daemon.metrics = flags.metrics;
-  if (const absl::Status status = InitLogging("coordinator", flags.log_level); !status.ok()) {
-    std::fprintf(stderr, "coordinator: %s\n", std::string(status.message()).c_str());
+  absl::Status usable = CheckHttp(flags);
+  usable.Update(InitLogging("coordinator", flags.log_level));
+  if (!usable.ok()) {
+    std::fprintf(stderr, "coordinator: %s\n", std::string(usable.message()).c_str());
     return kExitUsage;
   }
   RaiseDescriptorLimit();
-  const Signals signals(/*hangup=*/!flags.access.keys_file.empty());
+  const Signals signals(/*hangup=*/!flags.access.keys_file.empty() || !flags.tls.key.empty());
   const absl::Status status = Run(flags, signals);
   if (status.ok()) return kExitOk;
   spdlog::error("{}", std::string(status.message()));

@@ -46,5 +46,7 @@ answers 2 '--out needs a file' scripts/package.sh --cuda --out
 answers 2 'a model is needed' scripts/serve.sh
 answers 2 '--coordinator needs a value' scripts/launch.sh --coordinator
 answers 1 '/nowhere/worker/worker is not there' scripts/launch.sh --bin /nowhere -- --help
+answers 2 "'here' is no DIR HOST" scripts/make-certs.sh here
+answers 2 "'a/b' is no name and no address" scripts/make-certs.sh here node7 a/b
 [[ -z $(ls -A "$TMPDIR") ]] || { echo "FAILED: this was left: $(ls -A "$TMPDIR")" && failures=$((failures + 1)); }
 exit $((failures > 0))

@@ -36,6 +36,7 @@ class Gateway {
   absl::Status Start(const HttpServerOptions& options);
   const std::string& address() const { return server_->address(); }
   // See HttpServer. Nothing where it was not started.
+  absl::Status ReloadTls() { return server_ == nullptr ? absl::OkStatus() : server_->ReloadTls(); }
   void Shutdown(absl::Duration grace);
 
   // What a request is answered with, once it listens. Any thread.

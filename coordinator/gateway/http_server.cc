@@ -19,8 +19,11 @@ absl::StatusOr<Tcp::endpoint> EndpointOf(const std::string& listen, asio::io_con
   SKEIN_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(listen));
   Tcp::resolver resolver(io);
   Error error;
+  // Brackets are of the text, not of the address.
+  const bool bare = address.host.front() != '[';
+  const std::string host = bare ? address.host : address.host.substr(1, address.host.size() - 2);
   const auto found =
-      resolver.resolve(address.host, std::to_string(address.port), Tcp::resolver::passive, error);
+      resolver.resolve(host, std::to_string(address.port), Tcp::resolver::passive, error);
   if (error || found.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot listen on ", listen, ": ", error.message()));

@@ -1,6 +1,9 @@
 #include "coordinator/gateway/http_server.h"
 
+#include <netinet/in.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <functional>
@@ -413,6 +416,17 @@ TEST_F(HttpServerTest, ShutdownEndsWhatTakesLonger) {
   server_->Shutdown(absl::Milliseconds(50));
   EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
   EXPECT_TRUE(script_.gone());
+}
+
+TEST(HttpServerStartTest, AddressesOfIpVersion6StandInBrackets) {
+  const int probe = socket(AF_INET6, SOCK_STREAM, 0);
+  sockaddr_in6 loopback = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+  const bool has = bind(probe, reinterpret_cast<sockaddr*>(&loopback), sizeof(loopback)) == 0;
+  close(probe);
+  if (!has) GTEST_SKIP() << "this host has no ::1";
+  const auto server = HttpServer::Start({.listen = "[::1]:0"}, nullptr, nullptr);
+  SKEIN_ASSERT_OK(server);
+  EXPECT_THAT((*server)->address(), ::testing::StartsWith("[::1]:"));
 }
 
 TEST(HttpServerStartTest, AnAddressThatIsTakenIsSaid) {

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "base/file.h"
 #include "coordinator/gateway/http_client_for_tests.h"
+#include "coordinator/gateway/tls_for_tests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
@@ -191,6 +192,45 @@ void UsageDb() {
     }
     EXPECT_EQ(WithHttp(flags).Models(header), kept ? 429 : 200);
   }
+}
+
+// Both show: what trusts the CA is served. SIGHUP reads both again, and keeps what it had where
+// they are broken. Files that cannot serve end the program before it loads the model.
+void HttpCertAndKey() {
+  const coordinator::TestCertificate ca("ca", {});
+  const coordinator::TestCertificate other("other", {});
+  const coordinator::TestCertificate served("served", {.issuer = &ca});
+  const std::string flags = absl::StrCat("--http-cert=", served.certificate_file);
+  WithHttp http({flags, "--http-key=" + served.key_file});
+  const auto status_for = [&](const coordinator::TestCertificate& trusted) {
+    coordinator::TlsTestClient client(http.address(), {.ca_file = trusted.certificate_file});
+    if (!client.greeted()) return std::string("refused");
+    client.Send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    return client.ReadUntil("\r\n");
+  };
+  EXPECT_EQ(status_for(ca), "HTTP/1.1 200 OK\r\n");
+  EXPECT_TRUE(http.coordinator().WaitForOutput("HTTP on https://127.0.0.1:", absl::Seconds(20)));
+  std::ofstream(served.key_file) << "broken";
+  http.coordinator().Signal(SIGHUP);
+  EXPECT_TRUE(http.coordinator().WaitForOutput(
+      "the certificate stays as it was: " + served.key_file, absl::Seconds(20)));
+  EXPECT_EQ(status_for(ca), "HTTP/1.1 200 OK\r\n");
+  const coordinator::TestCertificate renewed("served", {.issuer = &other});
+  http.coordinator().Signal(SIGHUP);
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (status_for(other) == "refused" && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_EQ(status_for(other), "HTTP/1.1 200 OK\r\n");
+
+  const Outcome wrong =
+      Run(kCoordinator, absl::StrCat("--model=checkpoints/none --listen=127.0.0.1:0 "
+                                     "--http=127.0.0.1:0 --http-key=",
+                                     ca.key_file, " ", flags));
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_THAT(wrong.err, HasSubstr(absl::StrCat(ca.key_file, ": is not the key of ",
+                                                served.certificate_file)));
+  EXPECT_EQ(Run(kCoordinator, "--model=checkpoints/bard --http=127.0.0.1:0 " + flags).exit_code, 2);
 }
 
 void HttpAllowedHost() {
@@ -466,6 +506,8 @@ FlagCases CoordinatorCases() {
       {{"", "--metrics"}, MetricsAndPortFile},
       {{"", "--metrics-port-file"}, MetricsAndPortFile},
       {{"", "--http-allowed-host"}, HttpAllowedHost},
+      {{"", "--http-cert"}, HttpCertAndKey},
+      {{"", "--http-key"}, HttpCertAndKey},
       {{"", "--api-keys"}, ApiKeys},
       {{"", "--usage-db"}, UsageDb},
       {{"", "--insecure"}, Insecure},
