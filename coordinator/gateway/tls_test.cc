@@ -193,7 +193,9 @@ TEST_F(TlsTest, OneThatHasSentMoreAheadDoesSo) {
   absl::SleepFor(absl::Milliseconds(300));
   EXPECT_FALSE(dropped_);
   client.Close();
+  const absl::Time closed = absl::Now();
   EXPECT_TRUE(WaitUntil([&] { return dropped_.load(); }));
+  EXPECT_LT(absl::Now() - closed, absl::Seconds(5));  // not when the next filler is due
 }
 
 TEST_F(TlsTest, ReloadsAreOfNewConnections) {
@@ -275,6 +277,7 @@ TEST_F(TlsTest, ChainsAreSent) {
       chain, ReadFileOrEmpty(leaf.certificate_file) + ReadFileOrEmpty(ca_.certificate_file)));
   SKEIN_ASSERT_OK_AND_ASSIGN(const TlsContext context,
                              LoadTlsContext({chain, leaf.key_file}, absl::Now()));
+  EXPECT_EQ(SSL_CTX_get_min_proto_version(context.get()), TLS1_2_VERSION);
   STACK_OF(X509)* sent = nullptr;
   SSL_CTX_get0_chain_certs(context.get(), &sent);
   EXPECT_EQ(sk_X509_num(sent), 1);
