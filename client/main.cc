@@ -14,6 +14,7 @@
 #include "base/deadlock_detection.h"
 #include "base/flags/flags.h"
 #include "base/version.h"
+#include "client/chat.h"
 #include "client/convert.h"
 #include "client/doctor.h"
 #include "client/generate.h"
@@ -65,6 +66,10 @@ int Main(int argc, char** argv) {
   GenerateFlags generate_flags;
   CLI::App* generate = app.add_subcommand("generate", "Continue a prompt; the text streams");
   DeclareGenerate(*generate, generate_flags);
+
+  ChatFlags chat_flags;
+  CLI::App* chat = app.add_subcommand("chat", "Talk to the model; answers stream");
+  DeclareChat(*chat, chat_flags);
 
   StatusFlags status_flags;
   CLI::App* status = app.add_subcommand("status", "Show plan, ranks and speed");
@@ -186,6 +191,7 @@ int Main(int argc, char** argv) {
     return Serve(serve_flags);
   }
   if (generate->parsed()) return Generate(coordinator, generate_flags);
+  if (chat->parsed()) return Chat(coordinator, chat_flags);
   if (status->parsed()) return Status(coordinator, status_flags);
   if (models->parsed()) return Models(coordinator, models_json);
   plan_flags.rank.topology.coordinator = topo_flags.topology.coordinator = coordinator;

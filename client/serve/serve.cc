@@ -270,9 +270,10 @@ class Watch {
                                        status_.model_name(), url, url, setup_.coordinator);
     for (const auto& job : status_.jobs()) {
       if (job.state() != "serving") continue;
-      absl::StrAppendFormat(&text, "%s on %d %s, after %.1f s. Ctrl-C ends it.\n",
-                            LayoutOf(job.plan()), job.size(), job.size() == 1 ? "rank" : "ranks",
-                            absl::ToDoubleSeconds(took));
+      absl::StrAppendFormat(
+          &text, "%s on %d %s, after %.1f s. `skein chat` talks to it; Ctrl-C ends it.\n",
+          LayoutOf(job.plan()), job.size(), job.size() == 1 ? "rank" : "ranks",
+          absl::ToDoubleSeconds(took));
       break;
     }
     return text;

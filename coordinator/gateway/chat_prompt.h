@@ -1,4 +1,4 @@
-// Conversations as prompts: what a chat's fields say, rendered by the model's template and encoded.
+// Conversations in requests of the APIs.
 #pragma once
 
 #include <cstdint>
@@ -6,20 +6,11 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "coordinator/gateway/body_reader.h"
+#include "coordinator/service/chat_prompt.h"
 #include "coordinator/service/served_model.h"
-#include "model/template/chat_template.h"
-#include "nlohmann/json.hpp"
 
 namespace skein::coordinator {
-
-// What a template renders.
-struct Conversation {
-  nlohmann::ordered_json values;  // the client's: messages, chat_template_kwargs
-  bool add_generation_prompt = true;
-};
 
 // Where an API has a conversation.
 struct ConversationFields {
@@ -35,18 +26,8 @@ struct ConversationFields {
 // than text, are refused: "not yet". Errors are the reader's.
 Conversation ReadConversation(BodyReader& body, const ConversationFields& fields = {});
 
-// The prompt's text. FailedPrecondition: the model has no template, or one that cannot be used, and
-// why; InvalidArgument and others: ChatTemplate::Render's.
-absl::StatusOr<model::RenderedText> RenderPrompt(const Conversation& conversation,
-                                                 const ServedModel& model, absl::Time now);
-
 // All of it: what a body's conversation is in tokens. Errors are the reader's.
 std::vector<uint32_t> ReadPrompt(BodyReader& body, const ServedModel& model,
                                  const ConversationFields& fields = {});
-
-// Its tokens. Special tokens that users wrote are text. InvalidArgument, too, for a text that is
-// longer than any context could hold.
-absl::StatusOr<std::vector<uint32_t>> EncodePrompt(const model::RenderedText& prompt,
-                                                   const ServedModel& model);
 
 }  // namespace skein::coordinator

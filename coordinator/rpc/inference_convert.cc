@@ -101,6 +101,12 @@ GenerateRequest FromProto(const v1::GenerateRequest& wire, absl::Time deadline) 
     const auto& ids = wire.prompt_tokens().ids();
     out.input = std::vector<uint32_t>(ids.begin(), ids.end());
   }
+  if (wire.input_case() == v1::GenerateRequest::kChat) {
+    Chat& chat = out.input.emplace<Chat>();
+    for (const v1::ChatMessage& message : wire.chat().messages()) {
+      chat.messages.push_back({message.role(), message.content()});
+    }
+  }
   out.sampling = FromProto(wire.sampling());
   if (wire.has_max_tokens()) out.max_tokens = wire.max_tokens();
   out.stops.assign(wire.stop().begin(), wire.stop().end());

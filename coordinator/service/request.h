@@ -24,10 +24,18 @@ struct SamplingRequest {
   std::optional<std::vector<std::string>> dry_breakers;
 };
 
+// A conversation, in messages of roles, which the model's template makes a prompt of.
+struct Chat {
+  struct Message {
+    std::string role, content;
+  };
+  std::vector<Message> messages;
+};
+
 struct GenerateRequest {
   std::string model;  // empty: the served one
-  // Text, or token ids.
-  std::variant<std::monostate, std::string, std::vector<uint32_t>> input;
+  // Text, token ids, or a conversation.
+  std::variant<std::monostate, std::string, std::vector<uint32_t>, Chat> input;
   SamplingRequest sampling;
   std::optional<uint32_t> max_tokens;
   std::vector<std::string> stops;

@@ -3,9 +3,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/printable.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
+#include "coordinator/service/chat_prompt.h"
 #include "coordinator/service/dry_breakers.h"
 #include "coordinator/service/sampling_params.h"
 
@@ -74,6 +76,20 @@ absl::StatusOr<std::vector<int32_t>> CheckTokenIds(const char* field,
   return std::vector<int32_t>(ids.begin(), ids.end());
 }
 
+absl::StatusOr<std::vector<int32_t>> EncodeChat(const Chat& chat, const ServedModel& model) {
+  if (chat.messages.empty()) return absl::InvalidArgumentError("chat: no message");
+  Conversation conversation;
+  for (const Chat::Message& message : chat.messages) {
+    conversation.values["messages"].push_back(
+        {{"role", message.role}, {"content", message.content}});
+  }
+  const auto text = RenderPrompt(conversation, model, absl::Now());
+  if (!text.ok()) return Annotate(text.status(), "chat");
+  const auto ids = EncodePrompt(*text, model);
+  if (!ids.ok()) return Annotate(ids.status(), "chat");
+  return std::vector<int32_t>(ids->begin(), ids->end());
+}
+
 absl::StatusOr<std::vector<int32_t>> PromptTokens(const GenerateRequest& request,
                                                   const ServedModel& model) {
   std::vector<int32_t> tokens;
@@ -83,8 +99,11 @@ absl::StatusOr<std::vector<int32_t>> PromptTokens(const GenerateRequest& request
     SKEIN_ASSIGN_OR_RETURN(tokens, EncodePrompt(*text, request.parse_special, model));
   } else if (const auto* ids = std::get_if<std::vector<uint32_t>>(&request.input)) {
     SKEIN_ASSIGN_OR_RETURN(tokens, CheckTokenIds("prompt_tokens.ids", *ids, model));
+  } else if (const auto* chat = std::get_if<Chat>(&request.input)) {
+    field = "chat";
+    SKEIN_ASSIGN_OR_RETURN(tokens, EncodeChat(*chat, model));
   } else {
-    return absl::InvalidArgumentError("input: set prompt or prompt_tokens");
+    return absl::InvalidArgumentError("input: set prompt, prompt_tokens or chat");
   }
   if (tokens.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(field, ": no token; at least 1 is needed"));

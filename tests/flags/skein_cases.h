@@ -23,6 +23,7 @@ class SharedCluster {
 FlagCases GenerateCases(SharedCluster& shared);
 FlagCases SamplingCases(SharedCluster& shared);  // of generate, too
 FlagCases BenchServeCases(SharedCluster& shared);
+FlagCases ChatCases(SharedCluster& shared);
 FlagCases MachinesCases();  // no cluster is asked
 FlagCases FilesCases();     // likewise, as with the next
 FlagCases BenchScaleCases();

@@ -148,10 +148,11 @@ FlagCases OtherCases(SharedCluster& shared) {
 int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   SharedCluster shared;
-  RegisterFlagTests(kSkein,
-                    Concatenated({OtherCases(shared), PlanCases(), MachinesCases(), FilesCases(),
-                                  BenchScaleCases(), ServeCases(), GenerateCases(shared),
-                                  SamplingCases(shared), BenchServeCases(shared), KeysCases()}));
+  RegisterFlagTests(
+      kSkein,
+      Concatenated({OtherCases(shared), PlanCases(), MachinesCases(), FilesCases(),
+                    BenchScaleCases(), ServeCases(), GenerateCases(shared), SamplingCases(shared),
+                    BenchServeCases(shared), ChatCases(shared), KeysCases()}));
   return RUN_ALL_TESTS();
 }
 
