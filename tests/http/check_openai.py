@@ -75,7 +75,7 @@ def response(client):
     chat = client.chat.completions.create(model=NAME, messages=MESSAGES, max_tokens=10, temperature=0)
     assert answer.output_text == chat.choices[0].message.content
     history = MESSAGES + [item.model_dump() for item in answer.output] + [{"role": "user", "content": "And?"}]
-    assert client.responses.create(model=NAME, input=history, max_output_tokens=4).output_text
+    assert client.responses.create(model=NAME, input=history, max_output_tokens=4, temperature=0).output_text
 
 
 @check
@@ -151,7 +151,7 @@ def stop(client):
 @check
 def extra_samplers(client):
     extra = {"top_k": 5, "min_p": 0.01, "repetition_penalty": 1.1, "ignore_eos": True, "min_tokens": 3}
-    client.completions.create(model=NAME, prompt=PROMPT, max_tokens=5, extra_body=extra)
+    client.completions.create(model=NAME, prompt=PROMPT, max_tokens=5, seed=5, extra_body=extra)
 
 
 @check
