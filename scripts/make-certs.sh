@@ -40,12 +40,15 @@ issue() {
 
 umask 077
 mkdir -p "$dir"
+if [[ -s $dir/ca.crt && ! -s $dir/ca.key ]]; then
+  die "$dir has ca.crt without its ca.key, which signs; put it back, or take another folder for a CA of its own"
+fi
 if [[ ! -s $dir/ca.key || ! -s $dir/ca.crt ]]; then
   new_key "$work/ca.key"
   quietly openssl req -x509 -new -key "$work/ca.key" -subj "/CN=Skein CA" -days 3650 -sha256 \
     -addext "keyUsage=critical,keyCertSign,cRLSign" -out "$work/ca.crt"
   mv "$work/ca.key" "$work/ca.crt" "$dir/"
 fi
-issue server "$1" "extendedKeyUsage=serverAuth" "subjectAltName=$names"
+issue server "skein server" "extendedKeyUsage=serverAuth" "subjectAltName=$names"
 issue client "skein client" "extendedKeyUsage=clientAuth"
 say "made in $dir: ca.crt, server.crt for $names, client.crt, and their keys"

@@ -23,4 +23,7 @@ trap - EXIT INT TERM HUP
 rm -rf "$work"
 unset SKEIN_RUN
 if [[ -n $tmpdir ]]; then export TMPDIR=$tmpdir; else unset TMPDIR; fi
-exec bazel-bin/client/skein serve "$model" "${@:2}"
+skein=$PWD/bazel-bin/client/skein
+[[ $model == /* ]] || model=$PWD/$model
+cd "$called_from"  # by which FLAGs name files
+exec "$skein" serve "$model" "${@:2}"

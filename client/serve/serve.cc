@@ -45,6 +45,9 @@ namespace {
 constexpr int kMost = 9999;  // of jobs, and of ranks
 constexpr absl::Duration kLookEvery = absl::Milliseconds(100);
 constexpr std::chrono::milliseconds kCallTimeout(500);  // signals wait as long
+// Launchers like timeout(1) signal a process and then its group: so close together it is one
+// signal.
+constexpr absl::Duration kSameSignal = absl::Milliseconds(50);
 
 // A folder that goes with its owner.
 class Folder {
@@ -75,7 +78,13 @@ class SignalQueue {
   SignalQueue() {
     sigset_t taken;
     sigemptyset(&taken);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&taken, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+      // nohup(1), and shells for what runs in the background, have it ignored. Blocked, it would
+      // come all the same.
+      struct sigaction before{};
+      sigaction(signal, nullptr, &before);
+      if (before.sa_handler != SIG_IGN) sigaddset(&taken, signal);
+    }
     pthread_sigmask(SIG_BLOCK, &taken, &before_);
     fd_ = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
   }
@@ -305,6 +314,7 @@ int RunUntilEnd(const Setup& setup, Supervised& supervised, const SignalQueue& s
   Watch watch(setup);
   bool served = false;
   int asked = 0;  // how often to end
+  absl::Time asked_at = absl::InfinitePast();
   while (!supervised.Ended().has_value()) {
     if (!served && asked == 0) {
       const std::optional<std::string> state = watch.Look();
@@ -320,6 +330,8 @@ int RunUntilEnd(const Setup& setup, Supervised& supervised, const SignalQueue& s
     Await(supervised, signals);
     PassOn(supervised, progress);
     while (const std::optional<int> signal = signals.Next()) {
+      if (absl::Now() - asked_at < kSameSignal) continue;
+      asked_at = absl::Now();
       progress.Clear();
       if (asked++ == 0) {
         std::fputs("ending: what is being answered may go on; a second Ctrl-C ends it at once\n",
@@ -338,9 +350,9 @@ int RunUntilEnd(const Setup& setup, Supervised& supervised, const SignalQueue& s
 }
 
 absl::StatusOr<int> Run(const ServeFlags& flags) {
+  const SignalQueue signals;  // from here on nothing is left behind
   SKEIN_ASSIGN_OR_RETURN(const std::unique_ptr<Folder> folder, Folder::Make());
   SKEIN_ASSIGN_OR_RETURN(const Setup setup, Prepare(flags, folder->path()));
-  const SignalQueue signals;
   // Before any thread of gRPC: it forks.
   SKEIN_ASSIGN_OR_RETURN(const std::unique_ptr<Supervised> supervised,
                          Supervised::Start(setup.command, OpenMpiSettings(geteuid() == 0)));

@@ -63,6 +63,7 @@ absl::StatusOr<std::unique_ptr<Supervised>> Supervised::Start(
   const std::vector<char*> arguments = Pointers(argv);
   const std::vector<std::string> variables = Environment(environment);
   const std::vector<char*> entries = Pointers(variables);
+  signal(SIGCHLD, SIG_DFL);  // ignored, as it may be inherited, it would hide how children end
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) Become(arguments.data(), entries.data(), ends[1], parent);

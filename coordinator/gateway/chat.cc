@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -54,7 +53,10 @@ class ChatFormat final : public ApiFormat {
     if (logprobs_ && !piece.tokens.empty()) {
       out.Say(Chunk(piece, {{"content", piece.text}}, Logprobs(piece), Json()));
     } else if (!piece.text.empty()) {
-      out.SayText(Around(piece.index).With(piece.text));
+      const auto chunk = [&] {
+        return Chunk({.index = piece.index}, {{"content", ""}}, Json(), Json());
+      };
+      out.SayText(around_.Of(piece.index, "content", chunk).With(piece.text));
     }
     if (piece.finished.has_value()) {
       out.Say(Chunk(piece, Json::object(), Json(), Reason(piece)));
@@ -85,14 +87,6 @@ class ChatFormat final : public ApiFormat {
                                                         {"finish_reason", std::move(reason)}}}));
   }
 
-  // The chunk of most steps: nothing but its text is new.
-  const EventAround& Around(int32_t index) {
-    const auto found = around_.find(index);
-    if (found != around_.end()) return found->second;
-    const Json chunk = Chunk({.index = index}, {{"content", ""}}, Json(), Json());
-    return around_.emplace(index, EventAround(chunk, "content")).first->second;
-  }
-
   static Json Reason(const Choice& choice) {
     return choice.finished.has_value() ? Json(FinishReason(*choice.finished)) : Json();
   }
@@ -107,7 +101,7 @@ class ChatFormat final : public ApiFormat {
   const ServedModel& model_;
   const std::string id_ = NewResponseId("chatcmpl-");
   const int64_t created_ = absl::ToUnixSeconds(absl::Now());
-  std::map<int32_t, EventAround> around_;  // by choice
+  EventsAround around_;
 };
 
 // Whether log probabilities are asked for.

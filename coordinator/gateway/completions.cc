@@ -62,7 +62,10 @@ class CompletionFormat final : public ApiFormat {
     const bool first = begun_.emplace(piece.index, true).second;
     const bool text_alone = !first && !piece.finished.has_value() && !options_.logprobs.has_value();
     if (text_alone && !options_.only_prompt) {
-      out.SayText(Around(piece.index).With(piece.text));
+      const auto event = [&] {
+        return Frame(Json::array({ChoiceJson({.index = piece.index}, piece.index, false)}));
+      };
+      out.SayText(around_.Of(piece.index, "text", event).With(piece.text));
     } else {
       out.Say(Frame(Json::array({ChoiceJson(piece, piece.index, first)})));
     }
@@ -84,14 +87,6 @@ class CompletionFormat final : public ApiFormat {
             {"created", created_},
             {"model", model_.name},
             {"choices", std::move(choices)}};
-  }
-
-  // The event of most steps: nothing but its text is new.
-  const EventAround& Around(int32_t index) {
-    const auto found = around_.find(index);
-    if (found != around_.end()) return found->second;
-    const Json event = Frame(Json::array({ChoiceJson({.index = index}, index, /*first=*/false)}));
-    return around_.emplace(index, EventAround(event, "text")).first->second;
   }
 
   Json Usage(const TokenUsage& usage) const {
@@ -196,8 +191,8 @@ class CompletionFormat final : public ApiFormat {
   const int64_t created_ = absl::ToUnixSeconds(absl::Now());
   std::vector<std::vector<AnswerToken>> prompt_rows_;  // of the whole answer, by prompt
   std::map<int32_t, bool> begun_;                      // choices of a stream
-  std::map<int32_t, EventAround> around_;              // by choice
-  std::map<int32_t, int64_t> offsets_;                 // by choice: characters so far
+  EventsAround around_;
+  std::map<int32_t, int64_t> offsets_;  // by choice: characters so far
 };
 
 using Input = decltype(GenerateRequest::input);

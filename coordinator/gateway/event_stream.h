@@ -1,6 +1,8 @@
 // Server-sent events: what streams of answers are made of.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,6 +36,21 @@ class EventAround {
 
  private:
   std::string before_, after_;
+};
+
+// One of each of several choices, made when it is first asked for.
+class EventsAround {
+ public:
+  // `make` gives the event of a choice, whose `field` is empty.
+  template <typename Make>
+  const EventAround& Of(int32_t choice, std::string_view field, Make make) {
+    const auto found = events_.find(choice);
+    if (found != events_.end()) return found->second;
+    return events_.emplace(choice, EventAround(make(), field)).first->second;
+  }
+
+ private:
+  std::map<int32_t, EventAround> events_;
 };
 
 // Collects events until they are taken. Not thread-safe.

@@ -98,6 +98,16 @@ constexpr Route kRoutes[] = {
 constexpr std::string_view kModelPath = "/v1/models/";
 constexpr std::string_view kMetricsPath = "/metrics";
 
+// The request's route for those who count, which are few: "other" where there is none.
+std::string_view RouteOf(const HttpRequest& request) {
+  if (request.path == kMetricsPath) return kMetricsPath;
+  if (request.path.starts_with(kModelPath)) return kModelPath;
+  for (const Route& route : kRoutes) {
+    if (route.path == request.path) return route.path;
+  }
+  return "other";
+}
+
 AnswerPointer NoSuchRoute(const HttpRequest& request) {
   std::vector<std::string> methods;
   for (const Route& route : kRoutes) {
@@ -154,35 +164,30 @@ void Gateway::Shutdown(absl::Duration grace) {
 
 std::unique_ptr<HttpAnswer> Gateway::Handle(const HttpRequest& request,
                                             const HttpServer::Wake& wake) {
-  std::string_view route = "other";
+  const std::string_view route = RouteOf(request);
   Gatekeeper::Verdict verdict = gatekeeper_->Judge(request, service_->model().name);
   std::unique_ptr<HttpAnswer> answer =
-      verdict.refusal.has_value()
-          ? ToAnswer(*verdict.refusal)
-          : Metered(Choose(request, wake, &route), std::move(verdict.admission));
+      verdict.refusal.has_value() ? ToAnswer(*verdict.refusal)
+                                  : Metered(Choose(request, wake), std::move(verdict.admission));
   return std::make_unique<WatchedAnswer>(
       std::move(answer), [this, route](int status) { hooks_.on_answer(route, status); });
 }
 
 std::unique_ptr<HttpAnswer> Gateway::Choose(const HttpRequest& request,
-                                            const HttpServer::Wake& wake,
-                                            std::string_view* route_path) {
+                                            const HttpServer::Wake& wake) {
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   json body = json::object();
   const Asked asked = {request, body, *service_, wake, started_};
   if (method == "GET" && request.path == kMetricsPath && hooks_.metrics) {
-    *route_path = kMetricsPath;
     return hooks_.metrics();
   }
   if (method == "GET" && request.path.starts_with(kModelPath)) {
-    *route_path = kModelPath;
     return Model(asked, std::string_view(request.path).substr(kModelPath.size()));
   }
   const auto* const route =
       std::find_if(std::begin(kRoutes), std::end(kRoutes),
                    [&](const Route& of) { return of.method == method && of.path == request.path; });
   if (route == std::end(kRoutes)) return NoSuchRoute(request);
-  *route_path = route->path;
   if (method == "POST") {
     if (!SaysJson(request)) {
       return ToAnswer({.status = 415, .message = "Content-Type: application/json is expected"});

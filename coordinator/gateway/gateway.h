@@ -43,9 +43,7 @@ class Gateway {
   std::unique_ptr<HttpAnswer> Handle(const HttpRequest& request, const HttpServer::Wake& wake);
 
  private:
-  // Also which route it was.
-  std::unique_ptr<HttpAnswer> Choose(const HttpRequest& request, const HttpServer::Wake& wake,
-                                     std::string_view* route_path);
+  std::unique_ptr<HttpAnswer> Choose(const HttpRequest& request, const HttpServer::Wake& wake);
 
   InferenceService* const service_;
   const Gatekeeper::Options gatekeeper_options_;

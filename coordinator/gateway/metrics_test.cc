@@ -122,8 +122,9 @@ TEST(MetricsAddressTest, MetricsOfTheirOwnAddressAreThereAlone) {
   client.Get("/metrics");
   const Response response = client.Read();
   EXPECT_EQ(response.status, 200);
-  EXPECT_EQ(ReadScrape(response.body)["skein_http_requests_total{route=\"other\",status=\"404\"}"],
-            "1");
+  EXPECT_EQ(
+      ReadScrape(response.body)["skein_http_requests_total{route=\"/metrics\",status=\"404\"}"],
+      "1");
 }
 
 // Without the gateway, too.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -104,7 +105,8 @@ std::string Base64Url(const KeyHash& bytes) {
   return text;
 }
 
-// A new file, its lock and its owner: nobody else has it, and it goes unless it was renamed.
+// A new file, which is also the lock of the old one: nobody else has it, and it goes unless it was
+// renamed.
 class NewFile {
  public:
   explicit NewFile(std::string path) : path_(std::move(path)) {
@@ -135,6 +137,7 @@ class NewFile {
       if (written < 0) return ErrnoStatus(errno, path_);
       contents.remove_prefix(static_cast<size_t>(written));
     }
+    SKEIN_RETURN_IF_ERROR(KeepOwner(path));
     if (fsync(descriptor_) != 0) return ErrnoStatus(errno, path_);
     if (std::rename(path_.c_str(), path.c_str()) != 0) return ErrnoStatus(errno, path);
     close(std::exchange(descriptor_, -1));
@@ -142,6 +145,20 @@ class NewFile {
   }
 
  private:
+  // Who could read the file that is replaced, a coordinator of another user, still can.
+  absl::Status KeepOwner(const std::string& path) const {
+    struct stat before{};
+    if (stat(path.c_str(), &before) != 0) return absl::OkStatus();  // it is new
+    struct stat now{};
+    fstat(descriptor_, &now);
+    const bool same = now.st_uid == before.st_uid && now.st_gid == before.st_gid;
+    if ((!same && fchown(descriptor_, before.st_uid, before.st_gid) != 0) ||
+        fchmod(descriptor_, before.st_mode & 0640) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("cannot keep owner and mode of ", path));
+    }
+    return absl::OkStatus();
+  }
+
   const std::string path_;
   int descriptor_;
   int error_;

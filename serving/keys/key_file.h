@@ -71,7 +71,8 @@ std::string KeyLine(const ApiKey& key);
 absl::Status AddKey(const std::string& path, const ApiKey& key);
 // Takes the line of that name away. NotFound: there is none.
 absl::Status RemoveKey(const std::string& path, std::string_view name);
-// Both leave the other lines as they are, and the file with mode 0600. It is replaced in one step:
+// Both leave the other lines as they are, and owner, group and mode, but nothing for others; a new
+// file has mode 0600. It is replaced in one step:
 // a reader sees the old keys or the new. PATH.new, which is made meanwhile, keeps others from
 // changing it at the same time (AlreadyExists).
 

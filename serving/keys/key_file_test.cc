@@ -99,7 +99,7 @@ TEST(KeyFileTest, FilesAreBounded) {
   EXPECT_THAT(ReadKeys(path), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(path)));
 }
 
-TEST(KeyFileTest, ChangesLeaveOtherLinesAndTheModeIsPrivate) {
+TEST(KeyFileTest, ChangesLeaveOtherLinesAndNothingIsForOthers) {
   const std::string path = NewPath("keys");
   const std::string before = absl::StrCat("# ours\nalice   ", kAbc, " # hers");
   SKEIN_ASSERT_OK(WriteFile(path, before));
@@ -108,7 +108,7 @@ TEST(KeyFileTest, ChangesLeaveOtherLinesAndTheModeIsPrivate) {
   EXPECT_EQ(ReadFileOrEmpty(path), absl::StrCat(before, "\n", bob));
   struct stat info;
   ASSERT_EQ(stat(path.c_str(), &info), 0);
-  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  EXPECT_EQ(info.st_mode & 0777, 0640u);  // 0644 of before, but for others
 
   EXPECT_THAT(AddKey(path, {.name = "bob", .hash = HashOfKey("b")}),
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("a key of bob already")));
@@ -117,6 +117,21 @@ TEST(KeyFileTest, ChangesLeaveOtherLinesAndTheModeIsPrivate) {
   SKEIN_EXPECT_OK(RemoveKey(path, "alice"));
   EXPECT_EQ(ReadFileOrEmpty(path), "# ours\n" + bob);
   EXPECT_FALSE(std::filesystem::exists(path + ".new"));
+}
+
+// As of a coordinator that runs as another user.
+TEST(KeyFileTest, ChangesLeaveTheModeAndTheGroup) {
+  const std::string path = NewPath("shared");
+  SKEIN_ASSERT_OK(AddKey(path, {.name = "a", .hash = HashOfKey("a")}));
+  struct stat info;
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  ASSERT_EQ(chmod(path.c_str(), 0440), 0);
+  const bool changed = chown(path.c_str(), 0, 1) == 0;  // only root may
+  SKEIN_ASSERT_OK(AddKey(path, {.name = "b", .hash = HashOfKey("b")}));
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0440u);
+  if (changed) EXPECT_EQ(info.st_gid, 1u);
 }
 
 TEST(KeyFileTest, AFileIsMadeForTheFirstKeyAlone) {
