@@ -26,8 +26,9 @@ using Json = ApiFormat::Json;
 
 class ChatFormat final : public ApiFormat {
  public:
-  ChatFormat(const StreamOptions& options, bool logprobs, const ServedModel& model)
-      : options_(options), logprobs_(logprobs), model_(model) {}
+  ChatFormat(const StreamOptions& options, bool logprobs, bool prompt_logprobs,
+             const ServedModel& model)
+      : options_(options), logprobs_(logprobs), prompt_logprobs_(prompt_logprobs), model_(model) {}
 
   Json Whole(std::vector<Choice>& choices, const TokenUsage& usage) override {
     Json list = Json::array();
@@ -41,6 +42,10 @@ class ChatFormat final : public ApiFormat {
     }
     Json response = Frame("chat.completion", std::move(list));
     response["usage"] = ToJson(usage);
+    if (prompt_logprobs_) {
+      response["prompt_logprobs"] =
+          PromptLogprobs(choices.front().prompt_logprobs, *model_.tokenizer);
+    }
     return response;
   }
 
@@ -98,6 +103,7 @@ class ChatFormat final : public ApiFormat {
 
   const StreamOptions options_;
   const bool logprobs_;
+  const bool prompt_logprobs_;
   const ServedModel& model_;
   const std::string id_ = NewResponseId("chatcmpl-");
   const int64_t created_ = absl::ToUnixSeconds(absl::Now());
@@ -122,6 +128,7 @@ std::unique_ptr<HttpAnswer> Chat(const json& body, InferenceService* service,
   GenerateRequest request = ReadGenerationFields(reader);
   const StreamOptions options = ReadStreamOptions(reader);
   const bool logprobs = ReadLogprobs(reader, request);
+  const bool prompt_logprobs = ReadPromptLogprobs(reader, options.stream, request);
   std::optional<int64_t> max_tokens = reader.Int("max_completion_tokens", 1, kMaxInt32);
   if (!max_tokens.has_value()) max_tokens = reader.Int("max_tokens", 1, kMaxInt32);
   if (max_tokens.has_value()) request.max_tokens = static_cast<uint32_t>(*max_tokens);
@@ -131,7 +138,8 @@ std::unique_ptr<HttpAnswer> Chat(const json& body, InferenceService* service,
                  .prompts = {std::move(prompt)},
                  .stream = options.stream,
                  .input = "messages"},
-                std::make_unique<ChatFormat>(options, logprobs, model), service, wake);
+                std::make_unique<ChatFormat>(options, logprobs, prompt_logprobs, model), service,
+                wake);
 }
 
 std::unique_ptr<HttpAnswer> ApplyTemplate(const json& body, const ServedModel& model) {

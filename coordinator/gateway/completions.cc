@@ -36,6 +36,7 @@ struct Options {
   int32_t n = 1;             // of best_of answers to each prompt
   int32_t best_of = 1;
   std::optional<int32_t> logprobs;  // asked for by the client
+  bool prompt_logprobs = false;
 };
 
 class CompletionFormat final : public ApiFormat {
@@ -52,6 +53,10 @@ class CompletionFormat final : public ApiFormat {
     Json list = Json::array();
     for (Choice* const choice : Best(choices)) {
       list.push_back(ChoiceJson(*choice, static_cast<int32_t>(list.size()), /*first=*/true));
+      if (options_.prompt_logprobs) {
+        list.back()["prompt_logprobs"] =
+            PromptLogprobs(prompt_rows_[static_cast<size_t>(choice->prompt)], *model_.tokenizer);
+      }
     }
     Json response = Frame(std::move(list));
     response["usage"] = Usage(usage);
@@ -255,10 +260,13 @@ Options ReadOptions(BodyReader& body, GenerateRequest& request) {
   }
   request.n = static_cast<uint32_t>(options.best_of);
 
+  options.prompt_logprobs = ReadPromptLogprobs(body, options.stream.stream, request);
   if (const auto logprobs = body.Int("logprobs", 0, kMaxInt32)) {
     options.logprobs = static_cast<int32_t>(*logprobs);
     request.sampling.values["logprobs"] = *options.logprobs;
-    if (options.echo) request.prompt_logprobs = options.logprobs;
+    if (options.echo) {
+      request.prompt_logprobs = std::max(*options.logprobs, request.prompt_logprobs.value_or(0));
+    }
     if (options.echo && options.stream.stream) {
       body.Fail("echo", "cannot be streamed with logprobs: those of the prompt come in pieces");
     }

@@ -27,6 +27,24 @@ TEST_F(GatewayTest, ATextIsCompleted) {
       "total_tokens": 15, "prompt_tokens_details": {"cached_tokens": 2}})"));
 }
 
+TEST_F(GatewayTest, PromptsHaveLogprobsAsVllmHasThem) {
+  StartJob(Echo);
+  const json want = json::parse(R"([null, {"98": {"logprob": -1.0, "decoded_token": "b"}},
+      {"99": {"logprob": -2.0, "decoded_token": "c"}}])");
+  const json response =
+      PostJson("/v1/completions", {{"prompt", {"abc", "a"}}, {"prompt_logprobs", 0}});
+  EXPECT_EQ(response["choices"][0]["prompt_logprobs"], want);
+  EXPECT_EQ(response["choices"][1]["prompt_logprobs"], json::parse("[null]"));
+  const json chat =
+      PostJson("/v1/chat/completions",
+               {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"prompt_logprobs", 0}});
+  EXPECT_EQ(chat["prompt_logprobs"].size(), 6u);  // "u:x", the end, "a:"
+  EXPECT_EQ(chat["prompt_logprobs"][2],
+            json::parse(R"({"120": {"logprob": -2.0, "decoded_token": "x"}})"));
+  EXPECT_FALSE(
+      PostJson("/v1/completions", {{"prompt", "a"}})["choices"][0].contains("prompt_logprobs"));
+}
+
 TEST_F(GatewayTest, PromptsOfEachForm) {
   StartJob(Echo);
   const std::pair<json, std::vector<std::string>> kCases[] = {
@@ -237,7 +255,8 @@ TEST_F(GatewayTest, WrongRequestsNameTheirField) {
       {R"({"prompt": "a", "best_of": 2, "stream": true})", "best_of", "stream"},
       {R"({"prompt": "a", "stream": "yes"})", "stream", "true or false"},
       {R"({"prompt": "a", "suffix": "z"})", "suffix", "not supported"},
-      {R"({"prompt": "a", "prompt_logprobs": 1})", "prompt_logprobs", "not yet"},
+      {R"({"prompt": "a", "prompt_logprobs": 1, "stream": true})", "prompt_logprobs", "streamed"},
+      {R"({"prompt": "a", "prompt_logprobs": 21})", "prompt_logprobs", "not in [0, 20]"},
       {R"({"prompt": "a", "echo": true, "logprobs": 1, "stream": true})", "echo", "streamed"},
       {R"({"prompt": ["a", "b", "c", "d", "e", "f", "g", "h", "i"], "n": 15})", "n", "135 answers"},
       {R"({"prompt": "a", "logprobs": 21})", "logprobs", "not in [0, 20]"},

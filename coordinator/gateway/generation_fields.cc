@@ -111,10 +111,15 @@ GenerateRequest ReadGenerationFields(BodyReader& body) {
   request.sampling.dry_breakers = Strings(body, "dry_sequence_breakers");
   request.stops = Strings(body, "stop").value_or(std::vector<std::string>());
   ReadStopIds(body, request.stop_ids);
-  if (body.Find("prompt_logprobs") != nullptr) {
-    body.Fail("prompt_logprobs", "not yet: completions with echo and logprobs give them");
-  }
   return request;
+}
+
+bool ReadPromptLogprobs(BodyReader& body, bool stream, GenerateRequest& request) {
+  const auto count = body.Int("prompt_logprobs", 0, kMaxInt32);
+  if (!count.has_value()) return false;
+  if (stream) body.Fail("prompt_logprobs", "cannot be streamed: they come in pieces");
+  request.prompt_logprobs = static_cast<int32_t>(*count);
+  return true;
 }
 
 StreamOptions ReadStreamOptions(BodyReader& body) {

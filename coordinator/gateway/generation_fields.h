@@ -11,6 +11,10 @@ namespace skein::coordinator {
 // Ranges are the service's to check. Errors are the reader's.
 GenerateRequest ReadGenerationFields(BodyReader& body);
 
+// Reads vLLM's prompt_logprobs: how many most likely tokens are told in the place of each of the
+// prompt's. Whether it is asked for.
+bool ReadPromptLogprobs(BodyReader& body, bool stream, GenerateRequest& request);
+
 struct StreamOptions {
   bool stream = false;
   bool include_usage = false;

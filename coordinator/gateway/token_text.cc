@@ -35,6 +35,21 @@ Json LogprobRows(const std::vector<AnswerToken>& tokens, const model::Tokenizer&
   return rows;
 }
 
+Json PromptLogprobs(const std::vector<AnswerToken>& rows, const model::Tokenizer& tokenizer) {
+  Json list = Json::array({nullptr});
+  for (const AnswerToken& row : rows) {
+    Json tokens = Json::object();
+    const auto add = [&](int32_t id, float logprob) {
+      tokens[std::to_string(id)] = {{"logprob", logprob},
+                                    {"decoded_token", TokenText(tokenizer, id)}};
+    };
+    add(row.id, row.logprob.value_or(0));
+    for (const serving::TokenLogprob& top : row.top_logprobs) add(top.id, top.logprob);
+    list.push_back(std::move(tokens));
+  }
+  return list;
+}
+
 int64_t CountCharacters(std::string_view text) {
   return std::count_if(text.begin(), text.end(),
                        [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });

@@ -20,6 +20,11 @@ std::string TokenText(const model::Tokenizer& tokenizer, int32_t id);
 nlohmann::ordered_json LogprobRows(const std::vector<AnswerToken>& tokens,
                                    const model::Tokenizer& tokenizer);
 
+// Of a prompt whose rows come from its second token on, as vLLM has them: null for the first, and
+// for each other one its own and the most likely ones', by id.
+nlohmann::ordered_json PromptLogprobs(const std::vector<AnswerToken>& rows,
+                                      const model::Tokenizer& tokenizer);
+
 // The number of characters, of text that need not be UTF-8.
 int64_t CountCharacters(std::string_view text);
 
