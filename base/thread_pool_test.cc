@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/test_util.h"
 #include "gtest/gtest.h"
 

@@ -27,6 +27,13 @@ TEST_F(GatewayTest, ATextIsCompleted) {
       "total_tokens": 15, "prompt_tokens_details": {"cached_tokens": 2}})"));
 }
 
+TEST_F(GatewayTest, ACachedPromptCountsOnceForItsAnswers) {
+  StartJob(Echo);
+  const json usage = PostJson("/v1/completions", {{"prompt", {"abcd", "ab"}}, {"n", 2}})["usage"];
+  EXPECT_EQ(usage["prompt_tokens"], 6);
+  EXPECT_EQ(usage["prompt_tokens_details"]["cached_tokens"], 3);
+}
+
 TEST_F(GatewayTest, PromptsHaveLogprobsAsVllmHasThem) {
   StartJob(Echo);
   const json want = json::parse(R"([null, {"98": {"logprob": -1.0, "decoded_token": "b"}},

@@ -3,6 +3,7 @@
 #include <cublasLt.h>
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <type_traits>

@@ -1,5 +1,6 @@
 #include "kernels/sampling/shards.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>

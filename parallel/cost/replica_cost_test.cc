@@ -1,5 +1,6 @@
 #include "parallel/cost/replica_cost.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>

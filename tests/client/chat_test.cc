@@ -1,4 +1,9 @@
 // `skein chat` against a coordinator in the test's process.
+#include <poll.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -82,6 +87,55 @@ TEST_F(ChatTest, AnAnswerThatFailsEndsAScript) {
   EXPECT_THAT(outcome.err, HasSubstr("chat: "));
   EXPECT_THAT(outcome.err, HasSubstr("the context of fake holds 64 tokens"));
   EXPECT_TRUE(prompts_.empty());
+}
+
+// A terminal with the program on it.
+class Terminal {
+ public:
+  explicit Terminal(const std::string& coordinator) {
+    pid_ = forkpty(&fd_, nullptr, nullptr, nullptr);
+    if (pid_ != 0) return;
+    execl("client/skein", "skein", "chat", "--coordinator", coordinator.c_str(), nullptr);
+    _exit(127);
+  }
+  ~Terminal() { close(fd_); }
+  void Type(const std::string& text) {
+    EXPECT_EQ(write(fd_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  bool Shows(const std::string& text) {
+    while (shown_.find(text) == std::string::npos) {
+      pollfd polled = {.fd = fd_, .events = POLLIN};
+      char bytes[4096];
+      if (poll(&polled, 1, 20'000) <= 0) return false;
+      const ssize_t count = read(fd_, bytes, sizeof(bytes));
+      if (count <= 0) return false;
+      shown_.append(bytes, static_cast<size_t>(count));
+    }
+    return true;
+  }
+  int Wait() const {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+ private:
+  int fd_ = -1;
+  pid_t pid_;
+  std::string shown_;
+};
+
+TEST_F(ChatTest, AtATerminalAFailedMessageIsForgottenAndTheChatGoesOn) {
+  Serve();
+  Terminal terminal(coordinator_.address());
+  EXPECT_TRUE(terminal.Shows("> "));
+  terminal.Type(std::string(80, 'x') + "\n");
+  EXPECT_TRUE(terminal.Shows("the context of fake holds 64 tokens"));
+  terminal.Type("two\n");
+  EXPECT_TRUE(terminal.Shows("a1\r\n> "));
+  terminal.Type("\x03");  // Ctrl-C between answers ends the chat
+  EXPECT_EQ(terminal.Wait(), 0);
+  EXPECT_THAT(prompts_, ElementsAre("u:two|a:"));
 }
 
 TEST_F(ChatTest, AnInterruptEndsTheAnswerAloneAndKeepsWhatCame) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "proto/cluster.grpc.pb.h"
 #include "proto/inference.grpc.pb.h"

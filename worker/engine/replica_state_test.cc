@@ -157,6 +157,22 @@ TEST(ReplicaStateTest, APrefixThatIsThereIsNotComputedAgain) {
   EXPECT_EQ(report.answers[1].cached_tokens, 8);
 }
 
+TEST(ReplicaStateTest, WhatWasCachedIsToldWithTheFirstToken) {
+  Replica replica;
+  replica.Add(Request(1, {1, 2, 3, 4, 5}, 1));
+  replica.Step();
+  replica.state.TakeReport();
+  replica.Add(Request(2, {1, 2, 3, 4, 6}, 3));
+  std::vector<int64_t> cached;
+  while (!replica.state.idle()) {
+    replica.Step();
+    for (const serving::AnswerOutput& output : replica.state.TakeReport().answers) {
+      cached.push_back(output.cached_tokens);
+    }
+  }
+  EXPECT_THAT(cached, ElementsAre(4, 0, 0));
+}
+
 TEST(ReplicaStateTest, WhoWaitsForAnothersPromptDoesNotRun) {
   Replica replica;
   serving::Request request = Request(1, {1, 2, 3, 4, 5, 6}, 4);

@@ -12,6 +12,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
