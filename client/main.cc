@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/deadlock_detection.h"
+#include "base/flags/config.h"
 #include "base/flags/flags.h"
 #include "base/version.h"
 #include "client/chat.h"
@@ -156,7 +157,7 @@ int Main(int argc, char** argv) {
     command->fallthrough(false)->allow_extras();
   }
   app.callback([&] {
-    if (bench_serve->parsed() && worker_named->count() > 0) {
+    if (bench_serve->parsed() && OnCommandLine(app, *worker_named)) {
       throw CLI::ValidationError(worker_named->get_name(), "`bench serve` starts no worker");
     }
     for (const CLI::App* own : {bench_serve, scale}) {
@@ -166,12 +167,13 @@ int Main(int argc, char** argv) {
                                               "`, not: ", absl::StrJoin(bench->remaining(), " ")));
     }
     // Unknown flags are the coordinator's: a value that stands apart would be the model.
-    if (serve->parsed() && argc > 2 && argv[2][0] == '-' && serve->remaining_size() > 0) {
+    if (serve->parsed() && argc > 2 && argv[2][0] == '-' && serve->remaining_size() > 0 &&
+        OnCommandLine(app, *serve->get_option("MODEL"))) {
       throw CLI::ValidationError("MODEL", "stands before flags of the coordinator");
     }
     const bool live = (plan->parsed() && plan_flags.rank.topology.source == kLive) ||
                       (topo->parsed() && topo_flags.topology.source == kLive);
-    if (named->count() > 0 && !live &&
+    if (OnCommandLine(app, *named) && !live &&
         (plan->parsed() || memory->parsed() || inspect->parsed() || convert->parsed() ||
          quantize->parsed() || topo->parsed() || doctor->parsed() || perplexity->parsed() ||
          imatrix->parsed() || keys->parsed() || (bench->parsed() && !bench_serve->parsed()))) {
@@ -188,6 +190,8 @@ int Main(int argc, char** argv) {
   if (const std::optional<int> code = ParseCommandLine(app, own, argv)) return *code;
   if (serve->parsed()) {
     serve_flags.coordinator_flags = serve->remaining();
+    serve_flags.coordinator_config = FindConfigFor(app, "coordinator");
+    serve_flags.worker_config = FindConfigFor(app, "worker");
     return Serve(serve_flags);
   }
   if (generate->parsed()) return Generate(coordinator, generate_flags);

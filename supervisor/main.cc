@@ -89,7 +89,7 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
   app.add_option("--bin", flags.bin,
                  "Where the programs are, as in bazel-bin or in a package's bin")
       ->check(NotEmpty())
-      ->capture_default_str();
+      ->default_str("where this one is");
   AddSeconds(app, "--first-wait", options.restart.first_wait,
              "Before one that died starts again; the wait doubles each time");
   AddSeconds(app, "--longest-wait", options.restart.longest_wait, "Until it is this long");

@@ -135,13 +135,14 @@ int main(int argc, char** argv) {
       kLeastStepTimeout)
       ->default_str("10 times what the step should take, at least 30s");
   bool probe = getenv("SKEIN_NO_PROBE") == nullptr;
-  const CLI::Option* const probe_flag = app.add_flag(
+  CLI::Option* const probe_flag = app.add_flag(
       "--probe,!--no-probe", probe,
       "before the rank attaches, measure what its host does in a second, for plans, where that was "
       "not measured before and nobody serves there (default for CPUs, unless SKEIN_NO_PROBE is "
       "set; "
       "GPUs are measured where this is given, or by `worker probe`); off: plans go by what was "
       "measured before, or by assumptions");
+  probe_flag->default_str(probe ? "true" : "false");
   app.add_option("--figures", options.figures_file,
                  "take what hosts do in a second from this file, of `worker probe` or `skein topo "
                  "--probe --json`, instead of measuring: a host of the file that has the name, or "
@@ -150,7 +151,8 @@ int main(int argc, char** argv) {
   skein::worker::AddDecodeForm(app, options.decode);
   skein::worker::AddProfile(app, options.profile_steps);
   app.add_flag("--overlap,!--no-overlap", options.overlap,
-               "plan and send the next step while one runs (default); off: for comparison");
+               "plan and send the next step while one runs (default); off: for comparison")
+      ->default_str("true");
   skein::AddLogLevel(app, options.log_level);
 
   const skein::worker::BenchCommand bench(app);

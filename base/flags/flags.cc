@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_join.h"
+#include "base/flags/config.h"
 #include "base/host_port.h"
 
 namespace skein {
@@ -34,6 +35,7 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* 
     arguments.push_back(std::move(argument));
     if (empty) arguments.emplace_back();
   }
+  DeclareConfig(app);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
   app.failure_message(Complaint);
   try {

@@ -174,10 +174,15 @@ absl::StatusOr<int> DefaultRanks() {
   return static_cast<int>(std::max<size_t>(1, gpus > 0 ? gpus : host.numa_nodes.size()));
 }
 
-bool Names(const std::vector<std::string>& flags, std::string_view flag) {
-  return std::any_of(flags.begin(), flags.end(), [&](const std::string& given) {
+// Whether the flag is among these, or in the file.
+bool Names(const std::vector<std::string>& flags, const std::optional<ConfigForOther>& config,
+           std::string_view flag) {
+  const auto names = [&](const std::string& given) {
     return std::string_view(given).substr(0, given.find('=')) == flag;
-  });
+  };
+  const auto is_key = [&](const std::string& key) { return flag.substr(2) == key; };
+  return std::any_of(flags.begin(), flags.end(), names) ||
+         (config.has_value() && std::any_of(config->keys.begin(), config->keys.end(), is_key));
 }
 
 // What is started, and where it can be reached.
@@ -207,7 +212,7 @@ absl::StatusOr<Setup> Prepare(const ServeFlags& flags, const std::string& folder
   }
   setup.http_file = folder + "/http";
   setup.model = flags.model;
-  setup.tls = Names(flags.coordinator_flags, "--http-cert");
+  setup.tls = Names(flags.coordinator_flags, flags.coordinator_config, "--http-cert");
   std::vector<std::string>& command = setup.command;
   command = {supervisor,
              "--require-start",
@@ -220,15 +225,21 @@ absl::StatusOr<Setup> Prepare(const ServeFlags& flags, const std::string& folder
   for (const std::string& flag : flags.coordinator_flags) {
     command.push_back(absl::StrCat("--coordinator-flag=", flag));
   }
+  if (flags.coordinator_config.has_value()) {
+    command.push_back(absl::StrCat("--coordinator-flag=--config=", flags.coordinator_config->path));
+  }
   if (!flags.verbose) {
     command.emplace_back("--log-level=warning");
-    if (!Names(flags.coordinator_flags, "--log-level")) {
+    if (!Names(flags.coordinator_flags, flags.coordinator_config, "--log-level")) {
       command.emplace_back("--coordinator-flag=--log-level=warning");
     }
   }
   command.emplace_back("--");
-  if (!flags.verbose && !Names(flags.worker_flags, "--log-level")) {
+  if (!flags.verbose && !Names(flags.worker_flags, flags.worker_config, "--log-level")) {
     command.emplace_back("--log-level=warning");
+  }
+  if (flags.worker_config.has_value()) {
+    command.push_back(absl::StrCat("--config=", flags.worker_config->path));
   }
   command.insert(command.end(), flags.worker_flags.begin(), flags.worker_flags.end());
   return setup;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "base/flags/config.h"
 
 namespace skein::client {
 
@@ -16,8 +17,10 @@ struct ServeFlags {
   std::string http = "127.0.0.1:8000";
   std::string listen = "127.0.0.1:50051";
   bool verbose = false;
-  std::vector<std::string> coordinator_flags;  // what the command does not know
-  std::vector<std::string> worker_flags;       // behind --
+  std::vector<std::string> coordinator_flags;        // what the command does not know
+  std::vector<std::string> worker_flags;             // behind --
+  std::optional<ConfigForOther> coordinator_config;  // is passed on
+  std::optional<ConfigForOther> worker_config;
 };
 
 void DeclareServe(CLI::App& command, ServeFlags& flags);
