@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_join.h"
 #include "base/flags/config.h"
+#include "base/flags/documentation.h"
 #include "base/host_port.h"
 
 namespace skein {
@@ -36,6 +37,7 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* 
     if (empty) arguments.emplace_back();
   }
   DeclareConfig(app);
+  DeclareDocumentation(app);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
   app.failure_message(Complaint);
   try {

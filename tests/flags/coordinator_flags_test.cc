@@ -536,7 +536,7 @@ FlagCases CoordinatorCases() {
 
 int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  RegisterFlagTests(kCoordinator, CoordinatorCases());
+  RegisterFlagTests(kCoordinator, Concatenated({CoordinatorCases(), ConfigCases(kCoordinator)}));
   return RUN_ALL_TESTS();
 }
 

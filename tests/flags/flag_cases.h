@@ -28,6 +28,9 @@ void RegisterFlagTests(const std::string& program, const FlagCases& cases);
 FlagCase HelpCase(const std::string& program, const std::string& command);
 // --version prints the version with which coordinator and workers compare themselves.
 FlagCase VersionCase(const std::string& program);
+// --config takes every flag of the program and of its commands from a file; --print-config prints
+// each flag that is given, and --config reads what it prints.
+FlagCases ConfigCases(const std::string& program);
 
 // Joins tables.
 FlagCases Concatenated(const std::vector<FlagCases>& tables);

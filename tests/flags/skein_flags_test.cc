@@ -152,7 +152,7 @@ int Main(int argc, char** argv) {
       kSkein,
       Concatenated({OtherCases(shared), PlanCases(), MachinesCases(), FilesCases(),
                     BenchScaleCases(), ServeCases(), GenerateCases(shared), SamplingCases(shared),
-                    BenchServeCases(shared), ChatCases(shared), KeysCases()}));
+                    BenchServeCases(shared), ChatCases(shared), KeysCases(), ConfigCases(kSkein)}));
   return RUN_ALL_TESTS();
 }
 

@@ -211,7 +211,7 @@ FlagCases SupervisorCases() {
 
 int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  RegisterFlagTests(kSupervisor, SupervisorCases());
+  RegisterFlagTests(kSupervisor, Concatenated({SupervisorCases(), ConfigCases(kSupervisor)}));
   return RUN_ALL_TESTS();
 }
 

@@ -197,7 +197,7 @@ FlagCases WorkerCases() {
 int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   RegisterFlagTests(kWorker, Concatenated({WorkerCases(), WorkerBenchCases(), WorkerEvaluateCases(),
-                                           WorkerProbeCases()}));
+                                           WorkerProbeCases(), ConfigCases(kWorker)}));
   return RUN_ALL_TESTS();
 }
 
