@@ -5,7 +5,7 @@
 #     a tarball beside it (FILE-tests.tar.gz), to be unpacked over it
 #   --archs: forms of the kernels, with --cuda: 90a (the default, Hopper), or 80,90a as a release has them
 #   --out: the tarball (dist/skein-VERSION.tar.gz, or dist/skein-VERSION-cuda.tar.gz)
-# In it: the programs, stripped; the libraries that a bare system lacks; scripts that start it; checkpoints/bard; pages. Not in it,
+# In it: the programs, stripped; their man pages and completion; the libraries that a bare system lacks; scripts that start it; checkpoints/bard; pages. Not in it,
 # to be installed there: libc, libstdc++, Open MPI and hwloc, and for GPUs the driver, CUDA and cuBLAS (docs/install.md). The same
 # commit, built with the same packages, gives the same bytes. Needs patchelf (scripts/setup.sh --checks).
 set -euo pipefail
@@ -68,6 +68,15 @@ take() {
 beside='$ORIGIN' in_lib='$ORIGIN/../lib'
 for program in client/skein coordinator/coordinator supervisor/supervisor worker/worker; do
   take "bazel-bin/$program" bin "$in_lib"
+done
+# Man pages and completion, which the programs make themselves.
+dated=$(git log -1 --format=%cs 2>/dev/null) || dated=1970-01-01
+mkdir -p "$root"/share/{man/man1,bash-completion/completions,zsh/site-functions}
+for program in client/skein coordinator/coordinator supervisor/supervisor worker/worker; do
+  name_of=${program##*/}
+  "bazel-bin/$program" --help-man "$dated" >"$root/share/man/man1/$name_of.1"
+  "bazel-bin/$program" --help-completion bash >"$root/share/bash-completion/completions/$name_of"
+  "bazel-bin/$program" --help-completion zsh >"$root/share/zsh/site-functions/_$name_of"
 done
 if [[ -n $cuda ]]; then
   take bazel-bin/kernels/cuda/libskein_cuda.so lib "$beside:/usr/local/cuda/lib64"
