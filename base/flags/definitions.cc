@@ -11,7 +11,8 @@ std::vector<CLI::Option*> OptionsOf(CLI::App& command) {
   std::vector<CLI::Option*> options = command.get_options();
   for (CLI::App* const group : command.get_subcommands([](CLI::App*) { return true; })) {
     if (!group->get_name().empty()) continue;
-    const std::vector<CLI::Option*> more = OptionsOf(*group);
+    std::vector<CLI::Option*> more = OptionsOf(*group);
+    std::erase(more, group->get_help_ptr());  // each group has a --help of its own
     options.insert(options.end(), more.begin(), more.end());
   }
   return options;

@@ -33,13 +33,13 @@ std::string Spelled(const Flag& flag) {
   return flag.command.empty() ? flag.name : absl::StrCat(flag.command, " ", flag.name);
 }
 
-void Register(const std::string& suite, const std::string& name, std::function<void()> body) {
+}  // namespace
+
+void RegisterTest(const std::string& suite, const std::string& name, std::function<void()> body) {
   ::testing::RegisterTest(
       suite.c_str(), name.c_str(), nullptr, nullptr, __FILE__, __LINE__,
       [body = std::move(body)]() -> ::testing::Test* { return new FunctionTest(body); });
 }
-
-}  // namespace
 
 std::vector<std::string> TableFaults(const std::vector<Flag>& flags, const FlagCases& cases) {
   std::map<Flag, int> count;
@@ -60,14 +60,16 @@ std::vector<std::string> TableFaults(const std::vector<Flag>& flags, const FlagC
 }
 
 void RegisterFlagTests(const std::string& program, const FlagCases& cases) {
-  Register(NameOf(program), "EachFlagHasACase",
-           [program, cases] { EXPECT_THAT(TableFaults(FlagsOf(program), cases), IsEmpty()); });
+  RegisterTest(NameOf(program), "EachFlagHasACase",
+               [program, cases] { EXPECT_THAT(TableFaults(FlagsOf(program), cases), IsEmpty()); });
+  RegisterTest(NameOf(program), "CompletionKnowsEachFlag",
+               [program] { CompletesEachFlag(program); });
   for (const FlagCase& c : cases) {
     // "skein_bench_serve.tpot_limit": a dash has a meaning in filters.
     std::string suite = NameOf(program);
     if (!c.flag.command.empty()) absl::StrAppend(&suite, " ", c.flag.command);
-    Register(absl::StrReplaceAll(suite, {{" ", "_"}}),
-             absl::StrReplaceAll(c.flag.name.substr(2), {{"-", "_"}}), c.shows);
+    RegisterTest(absl::StrReplaceAll(suite, {{" ", "_"}}),
+                 absl::StrReplaceAll(c.flag.name.substr(2), {{"-", "_"}}), c.shows);
   }
 }
 

@@ -21,7 +21,11 @@ using FlagCases = std::vector<FlagCase>;
 // with two.
 std::vector<std::string> TableFaults(const std::vector<Flag>& flags, const FlagCases& cases);
 
-// A test of each case, and one of the table. `main` calls it before the tests run.
+// A test beside those of flags.
+void RegisterTest(const std::string& suite, const std::string& name, std::function<void()> body);
+
+// A test of each case, one of the table, and one of completion. `main` calls it before the tests
+// run.
 void RegisterFlagTests(const std::string& program, const FlagCases& cases);
 
 // For every command that has it: --help prints the usage of this very command.
@@ -31,6 +35,11 @@ FlagCase VersionCase(const std::string& program);
 // --config takes every flag of the program and of its commands from a file; --print-config prints
 // each flag that is given, and --config reads what it prints.
 FlagCases ConfigCases(const std::string& program);
+
+// What bash's completion of the program offers for a line, of which the last word is completed.
+std::vector<std::string> Completed(const std::string& program, const std::string& line);
+// Fails unless it offers the very flags that --help shows, for each command.
+void CompletesEachFlag(const std::string& program);
 
 // Joins tables.
 FlagCases Concatenated(const std::vector<FlagCases>& tables);

@@ -27,6 +27,7 @@ FlagCases ChatCases(SharedCluster& shared);
 FlagCases MachinesCases();  // no cluster is asked
 FlagCases FilesCases();     // likewise, as with the next
 FlagCases BenchScaleCases();
+void RegisterServeTests();  // of `skein serve` with a file
 FlagCases ServeCases();
 FlagCases KeysCases();
 

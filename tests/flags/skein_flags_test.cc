@@ -153,6 +153,7 @@ int Main(int argc, char** argv) {
       Concatenated({OtherCases(shared), PlanCases(), MachinesCases(), FilesCases(),
                     BenchScaleCases(), ServeCases(), GenerateCases(shared), SamplingCases(shared),
                     BenchServeCases(shared), ChatCases(shared), KeysCases(), ConfigCases(kSkein)}));
+  RegisterServeTests();
   return RUN_ALL_TESTS();
 }
 

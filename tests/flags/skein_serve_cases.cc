@@ -1,6 +1,7 @@
 // Flags of `skein serve`: what they change in what it starts.
 #include <signal.h>
 
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -51,7 +52,24 @@ void Verbose() {
   EXPECT_THAT(ServedOnFreePorts("--np=1"), Not(HasSubstr("coordinator | listening on")));
 }
 
+// One file for what it starts, too.
+void Config() {
+  const std::string path = NewPath("config");
+  std::ofstream(path) << "[skein.serve]\nMODEL = checkpoints/bard\nnp = 2\nhttp = 127.0.0.1:0\n"
+                         "listen = 127.0.0.1:0\n[coordinator]\nlog-level = info\n"
+                         "[worker]\nlog-level = info\n";
+  Process serve({.name = "serve", .argv = {kSkein, "serve", "--config=" + path}});
+  EXPECT_TRUE(serve.WaitForOutput("Ctrl-C ends it.", kPatience)) << serve.Output();
+  serve.Signal(SIGTERM);
+  EXPECT_EQ(serve.Wait(kPatience), 0);
+  EXPECT_THAT(serve.Output(), HasSubstr(" on 2 ranks"));
+  EXPECT_THAT(serve.Output(), HasSubstr("coordinator | listening on"));
+  EXPECT_THAT(serve.Output(), HasSubstr("rank 1 | loaded"));
+}
+
 }  // namespace
+
+void RegisterServeTests() { RegisterTest("skein_serve", "Config", Config); }
 
 FlagCases ServeCases() {
   return {HelpCase(kSkein, "serve"),       {{"serve", "--np"}, Ranks},

@@ -194,10 +194,24 @@ FlagCases WorkerCases() {
   };
 }
 
+void CompletesValuesAndCommands() {
+  using ::testing::ElementsAre;
+  using ::testing::IsEmpty;
+  EXPECT_THAT(Completed(kWorker, "worker --backend ''"), ElementsAre("cpu", "reference"));
+  EXPECT_THAT(Completed(kWorker, "worker --backend = re"), ElementsAre("reference"));
+  EXPECT_THAT(Completed(kWorker, "worker --backend ="), ElementsAre("cpu", "reference"));
+  EXPECT_THAT(Completed(kWorker, "worker --figures ''"), IsEmpty());  // files
+  EXPECT_THAT(Completed(kWorker, "worker --figures bench pr"), ElementsAre("probe"));
+  EXPECT_THAT(Completed(kWorker, "worker --overlap bench de"), ElementsAre("decode"));
+  EXPECT_THAT(Completed(kWorker, "worker bench --"), ElementsAre("--help"));
+  EXPECT_THAT(Completed(kWorker, "worker -- --"), IsEmpty());
+}
+
 int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   RegisterFlagTests(kWorker, Concatenated({WorkerCases(), WorkerBenchCases(), WorkerEvaluateCases(),
                                            WorkerProbeCases(), ConfigCases(kWorker)}));
+  RegisterTest("worker", "CompletesValuesAndCommands", CompletesValuesAndCommands);
   return RUN_ALL_TESTS();
 }
 
