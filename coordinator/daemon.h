@@ -29,7 +29,7 @@ class Daemon {
     std::optional<HttpServerOptions> http;  // none: no HTTP
     // HOST:PORT of metrics alone; none: `http` has them, where it is.
     std::optional<std::string> metrics;
-    Gatekeeper::Options gatekeeper;         // of HTTP
+    Gatekeeper::Options gatekeeper;  // of HTTP
     Cluster::Options cluster;
     int64_t max_queue = 256;
     // See Dispatcher::Options.

@@ -145,6 +145,16 @@ FlagCases OtherCases(SharedCluster& shared) {
   };
 }
 
+// A coordinator in a file is for the commands that ask it; the others do not mind.
+void CoordinatorInFile() {
+  const std::string path = NewPath("config");
+  std::ofstream(path) << "[skein]\ncoordinator = 127.0.0.1:1\n[plan]\nranks = 3\n";
+  const std::string plan = absl::StrCat("plan --model=checkpoints/bard --config=", path);
+  EXPECT_THAT(Run(kSkein, plan).out, HasSubstr("for a job of 3 ranks"));
+  EXPECT_EQ(Run(kSkein, plan + " --coordinator=127.0.0.1:1").exit_code, 2);
+  EXPECT_THAT(Run(kSkein, absl::StrCat("models --config=", path)).err, HasSubstr("127.0.0.1:1"));
+}
+
 int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   SharedCluster shared;
@@ -152,7 +162,12 @@ int Main(int argc, char** argv) {
       kSkein,
       Concatenated({OtherCases(shared), PlanCases(), MachinesCases(), FilesCases(),
                     BenchScaleCases(), ServeCases(), GenerateCases(shared), SamplingCases(shared),
+<<<<<<< HEAD
                     BenchServeCases(shared), ChatCases(shared), KeysCases(), ConfigCases(kSkein)}));
+=======
+                    BenchServeCases(shared), KeysCases(), ConfigCases(kSkein)}));
+  RegisterTest("skein", "CoordinatorInFile", CoordinatorInFile);
+>>>>>>> 1acb8b8 (Test: a coordinator in skein's file is no error for commands that ask none)
   RegisterServeTests();
   return RUN_ALL_TESTS();
 }
