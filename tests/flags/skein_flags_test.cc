@@ -162,12 +162,8 @@ int Main(int argc, char** argv) {
       kSkein,
       Concatenated({OtherCases(shared), PlanCases(), MachinesCases(), FilesCases(),
                     BenchScaleCases(), ServeCases(), GenerateCases(shared), SamplingCases(shared),
-<<<<<<< HEAD
                     BenchServeCases(shared), ChatCases(shared), KeysCases(), ConfigCases(kSkein)}));
-=======
-                    BenchServeCases(shared), KeysCases(), ConfigCases(kSkein)}));
   RegisterTest("skein", "CoordinatorInFile", CoordinatorInFile);
->>>>>>> 1acb8b8 (Test: a coordinator in skein's file is no error for commands that ask none)
   RegisterServeTests();
   return RUN_ALL_TESTS();
 }
