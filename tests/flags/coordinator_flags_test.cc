@@ -197,12 +197,12 @@ void UsageDb() {
 // Both show: what trusts the CA is served. SIGHUP reads both again, and keeps what it had where
 // they are broken. Files that cannot serve end the program before it loads the model.
 void HttpCertAndKey() {
-  const coordinator::TestCertificate ca("ca", {});
-  const coordinator::TestCertificate other("other", {});
-  const coordinator::TestCertificate served("served", {.issuer = &ca});
+  const TestCertificate ca("ca", {});
+  const TestCertificate other("other", {});
+  const TestCertificate served("served", {.issuer = &ca});
   const std::string flags = absl::StrCat("--http-cert=", served.certificate_file);
   WithHttp http({flags, "--http-key=" + served.key_file});
-  const auto status_for = [&](const coordinator::TestCertificate& trusted) {
+  const auto status_for = [&](const TestCertificate& trusted) {
     coordinator::TlsTestClient client(http.address(), {.ca_file = trusted.certificate_file});
     if (!client.greeted()) return std::string("refused");
     client.Send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -215,7 +215,7 @@ void HttpCertAndKey() {
   EXPECT_TRUE(http.coordinator().WaitForOutput(
       "the certificate stays as it was: " + served.key_file, absl::Seconds(20)));
   EXPECT_EQ(status_for(ca), "HTTP/1.1 200 OK\r\n");
-  const coordinator::TestCertificate renewed("served", {.issuer = &other});
+  const TestCertificate renewed("served", {.issuer = &other});
   http.coordinator().Signal(SIGHUP);
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
   while (status_for(other) == "refused" && absl::Now() < deadline) {
