@@ -161,7 +161,7 @@ TEST(CoordinatorTest, WhatIsWrongIsSaidWithItsFlag) {
        "--port-file: cannot write '/nowhere/file': No such file or directory"},
       {"--model=checkpoints/none --listen=127.0.0.1:0 --port-file=/tmp", 1,
        "--port-file: cannot write '/tmp': Is a directory"},
-      {"--model=checkpoints/none --listen=192.0.2.1:7", 1,
+      {"--model=checkpoints/none --insecure --listen=192.0.2.1:7", 1,
        "--listen: cannot listen on 192.0.2.1:7"},
       {"--model=checkpoints/none --listen=127.0.0.1:0 --metrics=192.0.2.1:7", 1,
        "coordinator | --metrics: "},

@@ -24,10 +24,12 @@
 #include "base/deadlock_detection.h"
 #include "base/file.h"
 #include "base/flags/flags.h"
+#include "base/flags/mutual_tls_flags.h"
 #include "base/host_port.h"
 #include "base/log/log.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
+#include "base/tls/mutual_tls.h"
 #include "base/version.h"
 #include "coordinator/access/access.h"
 #include "coordinator/daemon.h"
@@ -58,14 +60,26 @@ struct Flags {
   std::string http_port_file;
   std::string metrics;
   std::string metrics_port_file;
-  TlsFiles tls;  // "": none
+  TlsFiles tls;          // "": none
+  MutualTlsFiles peers;  // of gRPC
   bool insecure = false;
   Access::Options access;  // "": no keys
   std::string log_level = "info";
   Daemon::Options daemon;
 };
 
-// Who could use what listens there is not left to chance.
+// Who could use what listens there is not left to chance, as for the next.
+absl::Status CheckListen(const Flags& flags) {
+  if (flags.insecure || flags.peers.given()) return absl::OkStatus();
+  SKEIN_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(flags.daemon.server.listen));
+  if (address.IsLoopback()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--listen: ", flags.daemon.server.listen,
+      " is not loopback, and whoever reaches it could use it, and end its jobs: add --tls-cert, "
+      "--tls-key and --tls-ca (`scripts/make-certs.sh DIR HOST...` makes certificates), or "
+      "--insecure where that is meant"));
+}
+
 absl::Status CheckHttp(const Flags& flags) {
   if (flags.http.empty() || flags.insecure || !flags.access.keys_file.empty()) {
     return absl::OkStatus();
@@ -116,7 +130,8 @@ void DeclareHttp(CLI::App& app, Flags& flags) {
       ->needs("--api-keys")
       ->check(NotEmpty());
   app.add_flag("--insecure", flags.insecure,
-               "Let whoever reaches --http use it, without a key, off loopback, too");
+               "Let whoever reaches --listen and --http use them off loopback, too: gRPC without "
+               "certificates, HTTP without a key");
 }
 
 void DeclareMetrics(CLI::App& app, Flags& flags) {
@@ -139,9 +154,10 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
       ->required()
       ->check(NotEmpty());
   AddAddress(app, "--listen", daemon.server.listen,
-             "Where clients and workers come to; port 0 takes a free one. There is no "
-             "authentication: stay on loopback unless the network is yours",
+             "Where clients and workers come to; port 0 takes a free one. Elsewhere than on "
+             "loopback --tls-cert, --tls-key and --tls-ca must be given, or --insecure",
              /*least_port=*/0);
+  AddMutualTls(app, flags.peers);
   app.add_option("--chat-template", flags.chat_template,
                  "File with the Jinja template that makes prompts of chats; default: the model's")
       ->check(NotEmpty());
@@ -249,6 +265,12 @@ void ServeUntilDrained(Daemon& daemon, Access* access, const Signals& signals) {
 absl::Status CheckPlaces(const Flags& flags) {
   SKEIN_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(flags.daemon.server.listen));
   SKEIN_RETURN_IF_ERROR(CheckListenAddress(address));
+  if (!flags.peers.given() && !address.IsLoopback()) {
+    spdlog::warn(
+        "{} has no TLS and asks nobody who he is: whoever reaches it can use it, and read prompts "
+        "and answers on the way (--tls-cert, --tls-key, --tls-ca)",
+        flags.daemon.server.listen);
+  }
   if (!flags.http.empty()) {
     SKEIN_ASSIGN_OR_RETURN(const HostPort http, ParseHostPort(flags.http));
     SKEIN_RETURN_IF_ERROR(Annotate(CheckListenAddress(http), "--http"));
@@ -276,6 +298,10 @@ absl::Status CheckPlaces(const Flags& flags) {
 
 absl::Status Run(const Flags& flags, const Signals& signals) {
   SKEIN_RETURN_IF_ERROR(CheckPlaces(flags));
+  Daemon::Options options = flags.daemon;
+  if (flags.peers.given()) {
+    SKEIN_ASSIGN_OR_RETURN(options.server.tls, LoadMutualTls(flags.peers, absl::Now()));
+  }
   std::unique_ptr<Access> access;
   if (!flags.access.keys_file.empty()) {
     SKEIN_ASSIGN_OR_RETURN(access, Access::Open(flags.access, &RealClock::Get()));
@@ -288,11 +314,11 @@ absl::Status Run(const Flags& flags, const Signals& signals) {
   spdlog::info("model {} from {}: {} parameters, context {}, identity {}", model.name, model.path,
                model.config.ParameterCount(), model.context_length, model.identity);
   if (signals.came()) return absl::OkStatus();  // there is nothing to drain yet
-  Daemon::Options options = flags.daemon;
   options.gatekeeper.access = access.get();
   Daemon daemon(options, std::move(model), &RealClock::Get());
   SKEIN_RETURN_IF_ERROR(daemon.Start());
-  spdlog::info("listening on {}; waiting for workers", daemon.address());
+  spdlog::info("listening on {}{}; waiting for workers", daemon.address(),
+               options.server.tls.has_value() ? " with TLS" : "");
   SKEIN_RETURN_IF_ERROR(WritePortFile("--port-file", flags.port_file, daemon.address()));
   if (!flags.http.empty()) {
     spdlog::info("HTTP on {}://{}", flags.tls.key.empty() ? "http" : "https",
@@ -335,7 +361,8 @@ int Main(int argc, char** argv) {
   if (!flags.http.empty()) flags.daemon.http = HttpServerOptions{.listen = flags.http};
   if (!flags.tls.key.empty()) flags.daemon.http->tls = flags.tls;
   if (!flags.metrics.empty()) flags.daemon.metrics = flags.metrics;
-  absl::Status usable = CheckHttp(flags);
+  absl::Status usable = CheckListen(flags);
+  usable.Update(CheckHttp(flags));
   usable.Update(InitLogging("coordinator", flags.log_level));
   if (!usable.ok()) {
     std::fprintf(stderr, "coordinator: %s\n", std::string(usable.message()).c_str());

@@ -1,15 +1,33 @@
 #include "supervisor/commands.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace skein::supervisor {
+namespace {
+
+// Adds the supervisor's own files, and then what the user says of the program.
+void AddFlags(const MutualTlsFiles& tls, const std::vector<std::string>& flags,
+              std::vector<std::string>& argv) {
+  const bool named = std::any_of(flags.begin(), flags.end(), [](const std::string& flag) {
+    return flag == "--tls-cert" || flag.starts_with("--tls-cert=");
+  });
+  if (tls.given() && !named) {
+    argv.insert(argv.end(),
+                {absl::StrCat("--tls-cert=", tls.certificate), absl::StrCat("--tls-key=", tls.key),
+                 absl::StrCat("--tls-ca=", tls.ca)});
+  }
+  argv.insert(argv.end(), flags.begin(), flags.end());
+}
+
+}  // namespace
 
 Child::Options CoordinatorCommand(const Options& options, const std::string& folder) {
   Child::Options child;
   child.argv = {options.coordinator_program, "--model", options.model, "--listen",
                 options.coordinator};
-  child.argv.insert(child.argv.end(), options.coordinator_flags.begin(),
-                    options.coordinator_flags.end());
+  AddFlags(options.tls, options.coordinator_flags, child.argv);
   child.environment = {{"TMPDIR", folder}};
   return child;
 }
@@ -31,7 +49,7 @@ Child::Options JobCommand(const Options& options, const JobKey& key, const std::
   child.argv.insert(child.argv.end(), options.mpirun_args.begin(), options.mpirun_args.end());
   child.argv.insert(child.argv.end(), {"-np", absl::StrCat(options.ranks), options.worker_program,
                                        "--coordinator", options.coordinator});
-  child.argv.insert(child.argv.end(), options.worker_flags.begin(), options.worker_flags.end());
+  AddFlags(options.tls, options.worker_flags, child.argv);
   // A folder of its own: Open MPI 5 fails where an mpirun of the same pid was killed and left one
   // of the same name.
   child.environment = {{"TMPDIR", folder},

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/tls/mutual_tls.h"
 #include "supervisor/child.h"
 #include "supervisor/job_info.h"
 #include "supervisor/keeper.h"
@@ -15,6 +16,8 @@ struct Options {
   int jobs = 1;
   int ranks = 1;  // of each job
   std::string coordinator = "127.0.0.1:50051";
+  // What all that is started is told, where its own flags name no --tls-cert.
+  MutualTlsFiles tls;
   std::string model;  // what an own coordinator serves; empty: the coordinator is somebody else's
   std::string coordinator_program;
   std::string worker_program;

@@ -43,6 +43,9 @@ absl::Status TakesConnection(const addrinfo& place, absl::Time deadline) {
     getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
     if (error != 0) return ErrnoStatus(error, "connect");
   }
+  // A server of TLS says nothing before its client does, but ends a connection that its client
+  // ends.
+  shutdown(fd, SHUT_WR);
   if (!Await(fd, POLLIN, deadline)) return absl::DeadlineExceededError("nobody accepts");
   return absl::OkStatus();
 }

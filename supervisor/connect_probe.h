@@ -10,10 +10,10 @@
 
 namespace skein::supervisor {
 
-// Connects, and waits for the first byte or for the end of the connection: either shows that the
-// other side accepts. With a process that is stopped or out of descriptors the connection succeeds,
-// since the kernel makes it, but stays silent. Blocks for `timeout` at most, and for as long as a
-// name takes to be found.
+// Connects, says that it says nothing, and waits for the first byte or for the end of the
+// connection: either shows that the other side accepts. With a process that is stopped or out of
+// descriptors the connection succeeds, since the kernel makes it, but stays silent. Blocks for
+// `timeout` at most, and for as long as a name takes to be found.
 absl::Status TakesConnections(const HostPort& address, absl::Duration timeout);
 
 // Calls TakesConnections every `interval` on a thread of its own, and hands the answers to `take`.

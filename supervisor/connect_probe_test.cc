@@ -65,6 +65,18 @@ TEST_F(ListenerTest, ARefusalIsAnAnswer) {
   EXPECT_EQ(TakesConnections(address_, kLong), absl::OkStatus());
 }
 
+// As one with TLS, which waits for its client's first word.
+TEST_F(ListenerTest, WhoWaitsForTheClientIsNotTakenForDead) {
+  ASSERT_EQ(listen(fd_, 5), 0);
+  std::jthread server([&] {
+    const int accepted = accept(fd_, nullptr, nullptr);
+    char byte;
+    EXPECT_EQ(read(accepted, &byte, 1), 0);
+    close(accepted);
+  });
+  EXPECT_EQ(TakesConnections(address_, kLong), absl::OkStatus());
+}
+
 TEST_F(ListenerTest, AsksAgainAndAgain) {
   std::array<std::promise<absl::Status>, 3> answers;
   size_t count = 0;

@@ -20,12 +20,15 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/deadlock_detection.h"
 #include "base/flags/flags.h"
+#include "base/flags/mutual_tls_flags.h"
 #include "base/log/line_writer.h"
 #include "base/log/log.h"
 #include "base/status_macros.h"
+#include "base/tls/mutual_tls.h"
 #include "base/version.h"
 #include "spdlog/spdlog.h"
 #include "supervisor/rpc/job_client.h"
@@ -39,7 +42,8 @@ constexpr int kMost = 9999;                              // of jobs, and of rank
 constexpr absl::Duration kLastWords = absl::Seconds(2);  // for a reader of the output that is slow
 
 constexpr const char* kFooter = R"(
-What follows -- are the workers' flags.
+What follows -- are the workers' flags. --tls-cert, --tls-key and --tls-ca are told to all programs; those of
+a coordinator or of workers that have other files name them among their own flags.
 
 Jobs that end with status 0, as after the coordinator's drain, stay ended; a program that refuses its
 flags (status 2) ends all of this. SIGTERM, SIGINT or SIGHUP ends all that was started, by a drain
@@ -82,6 +86,7 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
       ->check(InRange(1, kMost))
       ->capture_default_str();
   AddAddress(app, "--coordinator", options.coordinator, "Where the coordinator listens");
+  AddMutualTls(app, options.tls);
   app.add_option(
          "--model", options.model,
          "Keep a coordinator up there, too, which serves this model, a folder or a GGUF file")
@@ -153,6 +158,10 @@ absl::Status FindPrograms(Flags& flags) {
   // Workers open the coordinator's path, maybe from another folder.
   std::error_code ignored;
   if (std::filesystem::exists(options.model, ignored)) options.model = Absolute(options.model);
+  if (!options.tls.given()) return absl::OkStatus();
+  for (std::string* const file : {&options.tls.certificate, &options.tls.key, &options.tls.ca}) {
+    *file = Absolute(*file);
+  }
   return absl::OkStatus();
 }
 
@@ -192,13 +201,17 @@ const char* Variable(const char* name, const char* otherwise) {
 
 absl::StatusOr<int> Run(Flags& flags) {
   SKEIN_RETURN_IF_ERROR(FindPrograms(flags));
+  std::optional<MutualTls> tls;
+  if (flags.options.tls.given()) {
+    SKEIN_ASSIGN_OR_RETURN(tls, LoadMutualTls(flags.options.tls, absl::Now()));
+  }
   SKEIN_RETURN_IF_ERROR(TakeOver());
   SKEIN_ASSIGN_OR_RETURN(const std::unique_ptr<Scratch> scratch,
                          Scratch::Make(Absolute(Variable("TMPDIR", "/tmp"))));
   if (getenv("HOME") == nullptr) flags.options.home = scratch->path();  // Open MPI 5 asks for one
   SKEIN_RETURN_IF_ERROR(InitLogging("supervisor", flags.log_level));    // the first thread
   LineWriter output(STDOUT_FILENO);
-  JobClient jobs(flags.options.coordinator);
+  JobClient jobs(flags.options.coordinator, tls);
   const int status = Supervise(flags.options, &jobs, scratch.get(), &output);
   if (const int64_t dropped = output.Close(kLastWords); dropped > 0) {
     spdlog::warn("{} lines of what the programs said could not be written", dropped);

@@ -9,13 +9,17 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/cache_folder.h"
 #include "base/deadlock_detection.h"
 #include "base/flags/flags.h"
+#include "base/flags/mutual_tls_flags.h"
 #include "base/flags/parse_device_kind.h"
 #include "base/log/log.h"
 #include "base/processes.h"
+#include "base/status_macros.h"
+#include "base/tls/mutual_tls.h"
 #include "base/version.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
 #include "parallel/comm/nccl/nccl_transport.h"
@@ -60,7 +64,14 @@ void SetNcclEnvironment() {
   for (const auto& [name, value] : skein::comm::NcclEnvironment()) setenv(name, value, 1);
 }
 
-int JobMain(skein::worker::RankOptions& options) {
+// Before MPI, whose other ranks would wait.
+absl::Status LoadTls(const skein::MutualTlsFiles& files, skein::worker::RankOptions& options) {
+  if (!files.given()) return absl::OkStatus();
+  SKEIN_ASSIGN_OR_RETURN(options.tls, skein::LoadMutualTls(files, absl::Now()));
+  return absl::OkStatus();
+}
+
+int JobMain(skein::worker::RankOptions& options, const skein::MutualTlsFiles& files) {
   const auto job =
       skein::worker::ParseJobIdentity(getenv("SKEIN_JOB_ID"), getenv("SKEIN_JOB_SECRET"));
   if (!job.ok()) {
@@ -72,6 +83,10 @@ int JobMain(skein::worker::RankOptions& options) {
   options.bound_by_default = getenv("OMPI_COMM_WORLD_SIZE") != nullptr &&
                              getenv("OMPI_MCA_hwloc_base_binding_policy") == nullptr &&
                              getenv("PRTE_MCA_hwloc_default_binding_policy") == nullptr;
+  if (const absl::Status loaded = LoadTls(files, options); !loaded.ok()) {
+    std::fprintf(stderr, "worker: %s\n", std::string(loaded.message()).c_str());
+    return skein::kExitError;
+  }
   SetNcclEnvironment();
   auto mpi = skein::comm::MpiRuntime::Create();
   if (!mpi.ok()) {
@@ -97,6 +112,8 @@ int main(int argc, char** argv) {
 
   skein::worker::RankOptions options;
   skein::AddAddress(app, "--coordinator", options.coordinator, "where the coordinator listens");
+  skein::MutualTlsFiles tls;
+  skein::AddMutualTls(app, tls);
   app.add_option("--model-root", options.model_root,
                  "folder in which this node's copy of the model lies under the last name of the "
                  "coordinator's path: /local for /local/bard (default: the coordinator's path)");
@@ -172,5 +189,6 @@ int main(int argc, char** argv) {
   options.probing = probe ? skein::worker::Probing::kWhenNew : skein::worker::Probing::kNever;
   options.probe_gpus = probe_flag->count() > 0;
   options.probe_folder = folder;
-  return bench.parsed() ? bench.Run(getenv("OMPI_COMM_WORLD_SIZE") != nullptr) : JobMain(options);
+  return bench.parsed() ? bench.Run(getenv("OMPI_COMM_WORLD_SIZE") != nullptr)
+                        : JobMain(options, tls);
 }

@@ -113,6 +113,7 @@ class Rank {
     attachment_ = std::make_unique<Attachment>(
         AttachmentOptions{
             .coordinator = options_.coordinator,
+            .tls = options_.tls,
             .job = job,
             .rank = mpi_.rank(),
             .job_size = mpi_.size(),

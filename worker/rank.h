@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/device_kind.h"
+#include "base/tls/mutual_tls.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/ops/backend.h"
 #include "parallel/comm/communicator.h"
@@ -22,6 +23,7 @@ namespace skein::worker {
 
 struct RankOptions {
   std::string coordinator = "127.0.0.1:50051";
+  std::optional<MutualTls> tls;  // to the coordinator; none: plain
   // Where this node keeps models; empty: the coordinator's path is taken as it is.
   std::string model_root;
   std::optional<DeviceKind> device;    // none: a GPU where there is one

@@ -11,6 +11,7 @@
 #include "coordinator/service/fake_tokenizer.h"
 #include "proto/cluster.grpc.pb.h"
 #include "proto/convert/serving.h"
+#include "proto/credentials/credentials.h"
 
 namespace skein::coordinator {
 namespace {
@@ -51,8 +52,8 @@ class FakeJob::Rank {
   Rank(FakeJob* job, int32_t rank)
       : job_(job),
         rank_(rank),
-        stub_(wire::Cluster::NewStub(
-            grpc::CreateChannel(job->options_.coordinator, grpc::InsecureChannelCredentials()))) {
+        stub_(wire::Cluster::NewStub(grpc::CreateChannel(
+            job->options_.coordinator, ChannelCredentialsOf(job->options_.tls)))) {
     context_.set_wait_for_ready(true);
     stream_ = stub_->Attach(&context_);
   }

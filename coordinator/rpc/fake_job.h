@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "base/tls/mutual_tls.h"
 #include "serving/output.h"
 #include "serving/request.h"
 
@@ -20,6 +21,7 @@ namespace skein::coordinator {
 
 struct FakeJobOptions {
   std::string coordinator;  // HOST:PORT
+  std::optional<MutualTls> tls;
   std::string job_id = "job";
   std::string secret = "a secret of the job";
   std::string layout;  // empty: the coordinator's

@@ -10,11 +10,14 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "base/host_port.h"
 #include "base/status_macros.h"
 #include "coordinator/rpc/cluster_rpc.h"
 #include "coordinator/rpc/inference_rpc.h"
 #include "coordinator/rpc/listener.h"
+#include "coordinator/rpc/refusals.h"
+#include "proto/credentials/credentials.h"
 #include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
@@ -28,9 +31,13 @@ constexpr int kKeepaliveMs = 10'000;
 constexpr int kKeepaliveTimeoutMs = 5'000;
 // Peers may ping us so often; gRPC's default of 5 minutes would punish a worker's keepalive.
 constexpr int kMinPingIntervalMs = 1'000;
+// Who connects and says nothing holds a descriptor for so long; gRPC's default is 2 minutes.
+constexpr int kHandshakeMs = 10'000;
 
-// gRPC's own messages are about what we report better.
+// gRPC's own messages are about what we report better, but for those of TLS.
 void LogFromGrpc(gpr_log_func_args* args) {
+  static Refusals refusals;  // gRPC takes a function and nothing for it
+  refusals.OnLine(args->file, args->message, absl::Now());
   spdlog::debug("grpc: {} ({}:{})", args->message, args->file, args->line);
 }
 
@@ -47,6 +54,7 @@ void Configure(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinPingIntervalMs);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
 }
 
 }  // namespace
@@ -54,7 +62,8 @@ void Configure(grpc::ServerBuilder& builder) {
 class Server::Impl {
  public:
   Impl(const Options& options, const Parts& parts)
-      : inference_(parts.service),
+      : options_(options),
+        inference_(parts.service),
         cluster_(options.cluster, parts.cluster,
                  [version = options.version, parts, started = parts.clock->Now()] {
                    return Summary(version, parts, started);
@@ -68,7 +77,7 @@ class Server::Impl {
     Configure(builder);
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        grpc::InsecureServerCredentials());
+        ServerCredentialsOf(options_.tls));
     builder.RegisterService(&inference_);
     builder.RegisterService(&cluster_);
     server_ = builder.BuildAndStart();
@@ -115,6 +124,7 @@ class Server::Impl {
     return status;
   }
 
+  const Options options_;
   InferenceRpc inference_;
   ClusterRpc cluster_;
   std::unique_ptr<Listener> listener_;

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "base/tls/mutual_tls.h"
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/rpc/cluster_rpc.h"
 #include "coordinator/service/dispatcher.h"
@@ -16,11 +18,12 @@
 namespace skein::coordinator {
 
 // Serves Inference, Cluster, grpc.health.v1 (for "" and "skein.v1.Inference") and server reflection
-// on one port, without TLS. Thread-safe after Start.
+// on one port. Thread-safe after Start.
 class Server {
  public:
   struct Options {
     std::string listen = "127.0.0.1:50051";  // HOST:PORT; port 0 takes a free one
+    std::optional<MutualTls> tls;            // none: plain, and nobody is asked
     std::string version;                     // for the status
     ClusterRpc::Options cluster;
     // Connections are refused while the process has more file descriptors; 0: what the process may

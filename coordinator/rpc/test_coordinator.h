@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "coordinator/service/fake_tokenizer.h"
 #include "gtest/gtest.h"
 #include "proto/cluster.grpc.pb.h"
+#include "proto/credentials/credentials.h"
 #include "proto/inference.grpc.pb.h"
 
 namespace skein::coordinator {
@@ -50,11 +52,13 @@ struct Answer {
 
 class TestCoordinator {
  public:
+  // `tls`: the client's.
   explicit TestCoordinator(Daemon::Options options = TestOptions(),
-                           ServedModel model = MakeFakeModel())
+                           ServedModel model = MakeFakeModel(),
+                           const std::optional<MutualTls>& tls = std::nullopt)
       : daemon_(std::move(options), std::move(model), &RealClock::Get()) {
     SKEIN_EXPECT_OK(daemon_.Start());
-    channel_ = grpc::CreateChannel(address(), grpc::InsecureChannelCredentials());
+    channel_ = grpc::CreateChannel(address(), ChannelCredentialsOf(tls));
     inference_ = v1::Inference::NewStub(channel_);
     cluster_ = cluster::v1::Cluster::NewStub(channel_);
     ticker_ = std::thread([this] {

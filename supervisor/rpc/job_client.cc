@@ -12,22 +12,25 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/printable.h"
 #include "proto/cluster.grpc.pb.h"
+#include "proto/credentials/credentials.h"
 
 namespace skein::supervisor {
 namespace {
 
 namespace wire = ::skein::cluster::v1;
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& coordinator) {
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& coordinator,
+                                           const std::optional<MutualTls>& tls) {
   grpc::ChannelArguments arguments;
   // A coordinator that was started again is found within a second.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  return grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(coordinator, ChannelCredentialsOf(tls), arguments);
 }
 
 JobInfo::State StateOf(std::string_view name) {
@@ -45,7 +48,7 @@ JobInfo::State StateOf(std::string_view name) {
   return State::kCannotTell;
 }
 
-JobInfo InfoOf(const grpc::Status& status, const wire::JobStatus& job) {
+JobInfo InfoOf(const grpc::Status& status, const wire::JobStatus& job, bool with_tls) {
   switch (status.error_code()) {
     case grpc::StatusCode::OK:
       return {StateOf(job.state()), Printable(job.detail())};
@@ -55,6 +58,10 @@ JobInfo InfoOf(const grpc::Status& status, const wire::JobStatus& job) {
       // gRPC tells a refused connection from a host that is cut off by its text only.
       if (absl::StrContains(status.error_message(), "Connection refused")) {
         return {JobInfo::State::kGone, Printable(status.error_message())};
+      }
+      if (const std::string hint = TlsHint(status.error_message(), with_tls); !hint.empty()) {
+        return {JobInfo::State::kNoAnswer,
+                absl::StrCat(Printable(status.error_message()), "; ", hint)};
       }
       [[fallthrough]];
     case grpc::StatusCode::CANCELLED:
@@ -75,17 +82,18 @@ struct JobClient::Call {
 };
 
 struct JobClient::Calls {
-  explicit Calls(const std::string& coordinator)
-      : stub(wire::Cluster::NewStub(MakeChannel(coordinator))) {}
+  Calls(const std::string& coordinator, const std::optional<MutualTls>& tls)
+      : stub(wire::Cluster::NewStub(MakeChannel(coordinator, tls))), with_tls(tls.has_value()) {}
 
   const std::unique_ptr<wire::Cluster::Stub> stub;
+  const bool with_tls;
   Mutex mutex;
   CondVar ended;
   std::map<Call*, std::unique_ptr<Call>> under_way ABSL_GUARDED_BY(mutex);
 };
 
-JobClient::JobClient(const std::string& coordinator)
-    : calls_(std::make_unique<Calls>(coordinator)) {}
+JobClient::JobClient(const std::string& coordinator, const std::optional<MutualTls>& tls)
+    : calls_(std::make_unique<Calls>(coordinator, tls)) {}
 
 JobClient::~JobClient() {
   MutexLock lock(&calls_->mutex);
@@ -110,7 +118,7 @@ void JobClient::Query(const JobKey& key, absl::Duration timeout,
   // this client's owner lets go of it, so a call, which holds it, is gone before `ended`.
   calls_->stub->async()->GetJob(&call->context, &call->request, &call->job,
                                 [calls = calls_.get(), call](const grpc::Status& status) {
-                                  call->done(InfoOf(status, call->job));
+                                  call->done(InfoOf(status, call->job, calls->with_tls));
                                   MutexLock lock(&calls->mutex);
                                   calls->under_way.erase(call);
                                   calls->ended.NotifyAll();

@@ -7,14 +7,18 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/tls/certificate_for_tests.h"
+#include "base/tls/mutual_tls.h"
 #include "gtest/gtest.h"
 #include "proto/cluster.grpc.pb.h"
+#include "proto/credentials/credentials.h"
 
 namespace skein::supervisor {
 namespace {
@@ -28,9 +32,10 @@ class FakeCoordinator final : public wire::Cluster::CallbackService {
  public:
   using Respond = std::function<grpc::Status(const wire::GetJobRequest&, wire::JobStatus&)>;
 
-  explicit FakeCoordinator(Respond respond) : respond_(std::move(respond)) {
+  explicit FakeCoordinator(Respond respond, const std::optional<MutualTls>& tls = std::nullopt)
+      : respond_(std::move(respond)) {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort("127.0.0.1:0", ServerCredentialsOf(tls), &port_);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
   }
@@ -64,8 +69,9 @@ class FakeCoordinator final : public wire::Cluster::CallbackService {
   std::unique_ptr<grpc::Server> server_;
 };
 
-JobInfo Ask(const std::string& address, absl::Duration timeout = kLong) {
-  JobClient client(address);
+JobInfo Ask(const std::string& address, absl::Duration timeout = kLong,
+            const std::optional<MutualTls>& tls = std::nullopt) {
+  JobClient client(address, tls);
   std::promise<JobInfo> answer;
   client.Query({.id = "0123456789abcdef", .secret = "secret"}, timeout,
                [&](JobInfo info) { answer.set_value(std::move(info)); });
@@ -81,6 +87,23 @@ JobInfo AskOne(const grpc::Status& status, const std::string& state) {
     return status;
   });
   return Ask(coordinator.address());
+}
+
+TEST(JobClientTest, SpeaksTlsWhereItIsTold) {
+  const TestCertificate ca("ca", {});
+  const TestCertificate own("own", {.issuer = &ca});
+  const absl::StatusOr<MutualTls> tls = LoadMutualTls(own.TrustingOnly(ca), absl::Now());
+  ASSERT_TRUE(tls.ok()) << tls.status();
+  const FakeCoordinator coordinator(
+      [](const auto&, wire::JobStatus& job) {
+        job.set_state("serving");
+        return grpc::Status::OK;
+      },
+      *tls);
+  EXPECT_EQ(Ask(coordinator.address(), kLong, *tls).state, State::kServing);
+  const JobInfo plain = Ask(coordinator.address());
+  EXPECT_EQ(plain.state, State::kNoAnswer);  // the supervisor starts it again: something is wrong
+  EXPECT_NE(plain.detail.find("--tls-cert"), std::string::npos) << plain.detail;
 }
 
 TEST(JobClientTest, KnowsAllStates) {
@@ -128,7 +151,7 @@ TEST(JobClientTest, ItsEndAnswersWhatIsAsked) {
   bool answered = false;
   const absl::Time before = absl::Now();
   {
-    JobClient client(coordinator.address());
+    JobClient client(coordinator.address(), std::nullopt);
     client.Query({}, kLong, [&](const JobInfo&) { answered = true; });
   }
   EXPECT_TRUE(answered);

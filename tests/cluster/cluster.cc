@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "proto/credentials/credentials.h"
 #include "tests/cluster/test_device.h"
 
 namespace skein::testing {
@@ -42,7 +43,7 @@ v1::GenerateRequest GreedyRequest(const std::string& prompt, uint32_t max_tokens
 
 Cluster::Cluster(const Options& options) : options_(options), scratch_(MakeScratch()) {
   StartCoordinator("127.0.0.1:0");
-  channel_ = grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
+  channel_ = grpc::CreateChannel(address_, ChannelCredentialsOf(options_.tls));
   inference_ = v1::Inference::NewStub(channel_);
   cluster_ = cluster::v1::Cluster::NewStub(channel_);
 }

@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/tls/mutual_tls.h"
 #include "proto/cluster.grpc.pb.h"
 #include "proto/inference.grpc.pb.h"
 #include "tests/cluster/answer.h"
@@ -25,6 +27,7 @@ class Cluster {
     std::string model = "checkpoints/bard";
     std::string layout;  // --layout; empty: the planner's choice
     std::vector<std::string> coordinator_flags;
+    std::optional<MutualTls> tls;          // of the test as a client
     std::string worker = "worker/worker";  // the jobs' program
   };
 

@@ -16,6 +16,7 @@
 #include "proto/convert/attach.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/serving.h"
+#include "proto/credentials/credentials.h"
 
 namespace skein::worker {
 namespace {
@@ -94,8 +95,9 @@ pb::WorkerMessage MessageOf(const attach::Heartbeat& beat) {
 // Is one life of the stream. Writes come from several threads, reads from one.
 class Attachment::Stream {
  public:
-  // Returns null when the coordinator is not reached within `patience`.
-  static std::shared_ptr<Stream> Connect(const std::string& coordinator, absl::Duration patience) {
+  // Unavailable says why the coordinator is not reached within `patience`.
+  static absl::StatusOr<std::shared_ptr<Stream>> Connect(const AttachmentOptions& options,
+                                                         absl::Duration patience) {
     grpc::ChannelArguments arguments;
     // A coordinator that comes back finds its ranks a moment later.
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -103,10 +105,12 @@ class Attachment::Stream {
     // A global subchannel would keep the backoff of earlier attempts.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetMaxReceiveMessageSize(-1);
-    auto channel =
-        grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), arguments);
+    auto channel = grpc::CreateCustomChannel(options.coordinator, ChannelCredentialsOf(options.tls),
+                                             arguments);
     const auto deadline = std::chrono::system_clock::now() + absl::ToChronoMilliseconds(patience);
-    if (!channel->WaitForConnected(deadline)) return nullptr;
+    if (!channel->WaitForConnected(deadline)) {
+      return absl::UnavailableError(WhyNot(channel, options.tls.has_value()));
+    }
     return std::shared_ptr<Stream>(new Stream(std::move(channel)));
   }
 
@@ -139,6 +143,20 @@ class Attachment::Stream {
   absl::Status Finish() { return FromGrpc(rpc_->Finish()); }
 
  private:
+  // Only a call that fails tells why there is no connection.
+  static std::string WhyNot(const std::shared_ptr<grpc::Channel>& channel, bool tls) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() +
+                         absl::ToChronoMilliseconds(kRetryInterval));
+    pb::JobStatus ignored;
+    const grpc::Status status = pb::Cluster::NewStub(channel)->GetJob(&context, {}, &ignored);
+    const std::string hint = status.error_code() == grpc::StatusCode::UNAVAILABLE
+                                 ? TlsHint(status.error_message(), tls)
+                                 : "";
+    if (hint.empty()) return "no connection";
+    return absl::StrCat("no connection: ", status.error_message(), "; ", hint);
+  }
+
   explicit Stream(std::shared_ptr<grpc::Channel> channel)
       : channel_(std::move(channel)),
         stub_(pb::Cluster::NewStub(channel_)),
@@ -285,8 +303,8 @@ void Attachment::ReadLoop() {
 }
 
 absl::Status Attachment::RunStream() {
-  const std::shared_ptr<Stream> stream = Stream::Connect(options_.coordinator, kConnectTime);
-  if (stream == nullptr) return absl::UnavailableError("no connection");
+  SKEIN_ASSIGN_OR_RETURN(const std::shared_ptr<Stream> stream,
+                         Stream::Connect(options_, kConnectTime));
   stream->Write(MessageOf(HelloOf(options_)));
   {
     MutexLock lock(&mutex_);

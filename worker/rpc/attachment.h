@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "base/tls/mutual_tls.h"
 #include "parallel/attach/messages.h"
 #include "parallel/comm/operation_tracker.h"
 #include "parallel/plan/plan.h"
@@ -33,7 +34,8 @@
 namespace skein::worker {
 
 struct AttachmentOptions {
-  std::string coordinator;  // HOST:PORT
+  std::string coordinator;                      // HOST:PORT
+  std::optional<MutualTls> tls = std::nullopt;  // none: plain
   JobIdentity job;
   int32_t rank = 0;
   int32_t job_size = 1;

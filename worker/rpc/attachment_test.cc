@@ -6,7 +6,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <future>
 #include <memory>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,11 +18,16 @@
 #include "absl/time/clock.h"
 #include "base/mutex.h"
 #include "base/test_util.h"
+#include "base/tls/certificate_for_tests.h"
+#include "base/tls/mutual_tls.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "parallel/plan/plan.h"
 #include "proto/cluster.grpc.pb.h"
 #include "proto/convert/plan.h"
+#include "proto/credentials/credentials.h"
+#include "spdlog/sinks/ostream_sink.h"
+#include "spdlog/spdlog.h"
 
 namespace skein::worker {
 namespace {
@@ -35,9 +43,9 @@ class FakeCoordinators final : public pb::Cluster::Service {
  public:
   using Rpc = grpc::ServerReaderWriter<pb::CoordinatorMessage, pb::WorkerMessage>;
 
-  FakeCoordinators() {
+  explicit FakeCoordinators(const std::optional<MutualTls>& tls = std::nullopt) {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort("127.0.0.1:0", ServerCredentialsOf(tls), &port_);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
   }
@@ -178,6 +186,51 @@ StepReport AnswerTo(uint64_t id, uint64_t epoch) {
 
 Inbox::Contents TakeSoon(Inbox& inbox) {
   return inbox.Take(std::chrono::steady_clock::now() + std::chrono::seconds(20));
+}
+
+// What the log says of a rank that waits for a coordinator.
+std::string WordsOfOneThatWaits(const AttachmentOptions& options) {
+  std::ostringstream log;
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(
+      std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+  Inbox inbox;
+  std::promise<std::string> end;
+  {
+    const Attachment attachment(options, &inbox, [&](const absl::Status& why, int) {
+      end.set_value(std::string(why.message()));
+    });
+    EXPECT_THAT(end.get_future().get(), HasSubstr("--orphan-timeout"));
+  }
+  spdlog::set_default_logger(before);
+  return log.str();
+}
+
+TEST(AttachmentTest, SpeaksTlsWhereItIsToldAndSaysWhatIsWrongElse) {
+  const TestCertificate ca("ca", {});
+  const TestCertificate own("own", {.issuer = &ca});
+  SKEIN_ASSERT_OK_AND_ASSIGN(const MutualTls tls, LoadMutualTls(own.TrustingOnly(ca), absl::Now()));
+  FakeCoordinators coordinators(tls);
+  AttachmentOptions options = {.coordinator = coordinators.address(),
+                               .tls = tls,
+                               .job = {.id = "job", .secret = "a secret of the job"},
+                               .heartbeat_interval = absl::Milliseconds(10)};
+  {
+    Inbox inbox;
+    const Attachment attachment(options, &inbox, [](const absl::Status&, int) {});
+    EXPECT_TRUE(coordinators.AwaitHeartbeatOf(1));
+  }
+  options.orphan_timeout = absl::Milliseconds(1500);
+  options.tls = std::nullopt;
+  EXPECT_THAT(WordsOfOneThatWaits(options),
+              HasSubstr("; the coordinator may want TLS: --tls-cert FILE"));
+  const TestCertificate other_ca("other-ca", {});
+  const TestCertificate stranger("stranger", {.issuer = &other_ca});
+  SKEIN_ASSERT_OK_AND_ASSIGN(options.tls, LoadMutualTls(stranger.TrustingOnly(ca), absl::Now()));
+  EXPECT_THAT(WordsOfOneThatWaits(options), HasSubstr("may not trust --tls-cert"));
+  EXPECT_FALSE(coordinators.attached());
+  options.coordinator = "127.0.0.1:1";
+  EXPECT_THAT(WordsOfOneThatWaits(options), HasSubstr("127.0.0.1:1 (no connection); start one"));
 }
 
 TEST(AttachmentTest, AnAnswerToAnOldCoordinatorNeverReachesANewOne) {

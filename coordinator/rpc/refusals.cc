@@ -1,0 +1,43 @@
+#include "coordinator/rpc/refusals.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "spdlog/spdlog.h"
+
+namespace skein::coordinator {
+namespace {
+
+constexpr int kMostLines = 10;       // of one reason in kWindow
+constexpr size_t kMostReasons = 50;  // OpenSSL has no more that matter
+constexpr absl::Duration kWindow = absl::Seconds(10);
+constexpr char kFile[] = "ssl_transport_security.cc";
+constexpr char kFailed[] = "Handshake failed with fatal error ";
+
+}  // namespace
+
+void Refusals::OnLine(const std::string& file, const std::string& message, absl::Time now) {
+  absl::string_view reason = message;
+  if (!absl::EndsWith(file, kFile) || !absl::ConsumePrefix(&reason, kFailed)) return;
+  int64_t unsaid = 0;
+  {
+    MutexLock lock(&mutex_);
+    if (now >= until_) {
+      until_ = now + kWindow;
+      lines_.clear();
+    }
+    const std::string key(reason);
+    if (lines_.size() > kMostReasons || lines_[key] == kMostLines) {
+      ++unsaid_;
+      return;
+    }
+    ++lines_[key];
+    unsaid = std::exchange(unsaid_, 0);
+  }
+  spdlog::warn("a connection was refused, its TLS failed: {}{}", std::string(reason),
+               unsaid == 0 ? "" : absl::StrCat("; ", unsaid, " others before it"));
+}
+
+}  // namespace skein::coordinator

@@ -1,0 +1,26 @@
+// What the log says of connections whose TLS came to nothing.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/time/time.h"
+#include "base/mutex.h"
+
+namespace skein::coordinator {
+
+// Thread-safe. Strangers who try again and again neither fill the disk nor hide others.
+class Refusals {
+ public:
+  // Takes a line that gRPC logs. Says why a connection was refused, where the line tells of one.
+  void OnLine(const std::string& file, const std::string& message, absl::Time now);
+
+ private:
+  Mutex mutex_;
+  absl::Time until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  std::map<std::string, int> lines_ ABSL_GUARDED_BY(mutex_);  // of each reason, up to `until_`
+  int64_t unsaid_ ABSL_GUARDED_BY(mutex_) = 0;                // since the last line
+};
+
+}  // namespace skein::coordinator
