@@ -89,7 +89,7 @@ class Lines {
 
 class Conversation {
  public:
-  Conversation(const std::string& coordinator, const ChatFlags& flags, Interruption* interruption)
+  Conversation(const Endpoint& coordinator, const ChatFlags& flags, Interruption* interruption)
       : flags_(flags),
         connection_(coordinator),
         stub_(v1::Inference::NewStub(connection_.channel())),
@@ -193,7 +193,7 @@ void DeclareChat(CLI::App& command, ChatFlags& flags) {
   command.footer(absl::StrCat("A line is a message. ", kHelp));
 }
 
-int Chat(const std::string& coordinator, const ChatFlags& flags) {
+int Chat(const Endpoint& coordinator, const ChatFlags& flags) {
   const bool terminal = isatty(STDIN_FILENO) == 1;
   Interruption interruption;
   const InterruptGuard guard([&interruption] { interruption.Come(); });  // before gRPC's threads

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
-#include "absl/time/time.h"
+#include "client/endpoint.h"
 #include "proto/inference.pb.h"
 
 namespace skein::client {
@@ -21,6 +21,6 @@ void DeclareChat(CLI::App& command, ChatFlags& flags);
 // Reads a line of the user, streams the answer to standard output, and so on to the end of standard
 // input; each request has the whole conversation. Ctrl-C ends an answer, and between answers the
 // chat. Returns kExitError where an answer failed and nobody sits at a terminal to see it.
-int Chat(const std::string& coordinator, const ChatFlags& flags);
+int Chat(const Endpoint& coordinator, const ChatFlags& flags);
 
 }  // namespace skein::client

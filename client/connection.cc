@@ -5,20 +5,23 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include <array>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "proto/credentials/credentials.h"
 
 namespace skein::client {
 namespace {
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& coordinator) {
+std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& coordinator) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);  // the coordinator is trusted
   // Who waits for a coordinator notices it soon.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  return grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(coordinator.address, ChannelCredentialsOf(coordinator.tls),
+                                   arguments);
 }
 
 }  // namespace
@@ -45,8 +48,8 @@ std::string CodeName(grpc::StatusCode code) {
   return index < kNames.size() ? kNames[index] : absl::StrCat("code ", index);
 }
 
-Connection::Connection(const std::string& coordinator)
-    : coordinator_(coordinator), channel_(MakeChannel(coordinator)) {}
+Connection::Connection(Endpoint coordinator)
+    : coordinator_(std::move(coordinator)), channel_(MakeChannel(coordinator_)) {}
 
 bool Connection::answers() const {
   return channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
@@ -60,8 +63,12 @@ void Connection::Pause(absl::Duration most) const {
 
 std::string Connection::Explain(const grpc::Status& status) const {
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE && !answers()) {
-    return absl::StrCat("no coordinator answers at ", coordinator_, " (", status.error_message(),
-                        ")\nStart one with: coordinator --model=checkpoints/bard\n"
+    const std::string what = absl::StrCat("no coordinator answers at ", coordinator_.address, " (",
+                                          status.error_message(), ")\n");
+    const std::string hint = TlsHint(status.error_message(), coordinator_.tls.has_value());
+    if (!hint.empty()) return absl::StrCat(what, "Something listens there: ", hint);
+    return absl::StrCat(what,
+                        "Start one with: coordinator --model=checkpoints/bard\n"
                         "or name another address with --coordinator HOST:PORT");
   }
   return absl::StrCat(CodeName(status.error_code()), ": ", status.error_message());

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "client/endpoint.h"
 
 namespace skein::client {
 
@@ -16,7 +17,7 @@ std::string CodeName(grpc::StatusCode code);
 
 class Connection {
  public:
-  explicit Connection(const std::string& coordinator);
+  explicit Connection(Endpoint coordinator);
 
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
 
@@ -25,11 +26,12 @@ class Connection {
   // Sleeps before somebody asks again: so long, or until the first answer of a coordinator that had
   // none yet. gRPC looks at a connection that it makes only once in 5 s while nobody waits for it.
   void Pause(absl::Duration most) const;
-  // What failed, for a person: when nobody listens, how to start a coordinator.
+  // What failed, for a person: when nobody listens, how to start a coordinator; when TLS is what
+  // the two ends may not agree on, that.
   std::string Explain(const grpc::Status& status) const;
 
  private:
-  const std::string coordinator_;
+  const Endpoint coordinator_;
   const std::shared_ptr<grpc::Channel> channel_;
 };
 

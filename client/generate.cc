@@ -163,7 +163,7 @@ void DeclareGenerate(CLI::App& command, GenerateFlags& flags) {
   AddDuration(command, "--wait", flags.wait, "Wait this long for a replica that serves");
 }
 
-int Generate(const std::string& coordinator, const GenerateFlags& flags) {
+int Generate(const Endpoint& coordinator, const GenerateFlags& flags) {
   absl::StatusOr<std::string> prompt = ReadPrompt(flags);
   if (!prompt.ok()) {
     absl::FPrintF(stderr, "skein: %s\n", std::string(prompt.status().message()));
@@ -189,8 +189,9 @@ int Generate(const std::string& coordinator, const GenerateFlags& flags) {
     }
     if (!std::exchange(said, true)) {
       absl::FPrintF(stderr, "skein: %s yet; waiting up to %s (--wait)\n",
-                    connection.answers() ? "no replica serves"
-                                         : absl::StrCat("no coordinator answers at ", coordinator),
+                    connection.answers()
+                        ? "no replica serves"
+                        : absl::StrCat("no coordinator answers at ", coordinator.address),
                     absl::FormatDuration(flags.wait));
     }
     connection.Pause(kAskEvery);

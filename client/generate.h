@@ -6,6 +6,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/time/time.h"
+#include "client/endpoint.h"
 #include "proto/inference.pb.h"
 
 namespace skein::client {
@@ -23,6 +24,6 @@ struct GenerateFlags {
 void DeclareGenerate(CLI::App& command, GenerateFlags& flags);
 
 // Streams the answers to standard output and statistics to standard error; returns the exit code.
-int Generate(const std::string& coordinator, const GenerateFlags& flags);
+int Generate(const Endpoint& coordinator, const GenerateFlags& flags);
 
 }  // namespace skein::client

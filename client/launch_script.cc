@@ -274,6 +274,8 @@ class Script {
     of_job.dp_size = static_cast<int32_t>(jobs_.front().size());
     absl::StrAppend(&text_, "\n", Quoted(task_.coordinator), " \\\n  --model=", Quoted(task_.model),
                     " --layout=", of_job.ToString(), " --listen=", Address());
+    // The network between hosts is the user's, as MPI's part of it, which is plain, has to be.
+    absl::StrAppend(&text_, task_.tls.given() || !several_hosts() ? TlsFlags() : " --insecure");
     for (const std::string& flag : task_.coordinator_flags) {
       absl::StrAppend(&text_, " ", Quoted(flag));
     }
@@ -334,8 +336,14 @@ class Script {
         first, RanksOf(job));
   }
 
+  std::string TlsFlags() const {
+    if (!task_.tls.given()) return "";
+    return absl::StrCat(" --tls-cert=", Quoted(task_.tls.certificate),
+                        " --tls-key=", Quoted(task_.tls.key), " --tls-ca=", Quoted(task_.tls.ca));
+  }
+
   std::string Worker(int32_t host) const {
-    return absl::StrCat(Quoted(task_.worker), " --coordinator=", Address(),
+    return absl::StrCat(Quoted(task_.worker), " --coordinator=", Address(), TlsFlags(),
                         topology_.hosts[host].interconnect.gpus.empty() ? " --device=cpu" : "");
   }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/tls/mutual_tls.h"
 #include "parallel/planner/search.h"
 #include "topology/topology.h"
 
@@ -31,6 +32,7 @@ struct LaunchTask {
   std::string worker;
   // What the coordinator is told beside model, layout and address: "--context-length=4096".
   std::vector<std::string> coordinator_flags;
+  MutualTlsFiles tls;              // of all, at the same place on every host; none: plain
   std::optional<PortRange> ports;  // none: the coordinator's own one, and free ones
   std::string interface;           // of the network between hosts; empty: all are tried
   // What CUDA_VISIBLE_DEVICES names on this host, in its order; empty: it is not set.

@@ -92,9 +92,17 @@ TEST(LaunchScriptTest, RanksGoFromHostToHost) {
                                 "  -np 1 --host beta:1 -x CUDA_VISIBLE_DEVICES=1 /opt/worker "
                                 "--coordinator=alpha:50051 : \\\n"
                                 "  -np 1 --host alpha:2 -x CUDA_VISIBLE_DEVICES=3,2 /opt/worker "));
-  EXPECT_THAT(script, AllOf(HasSubstr("Run it on alpha;"), HasSubstr("--listen=alpha:50051 "),
-                            Not(HasSubstr("if_include"))));
+  EXPECT_THAT(script,
+              AllOf(HasSubstr("Run it on alpha;"), HasSubstr("--listen=alpha:50051 --insecure "),
+                    Not(HasSubstr("if_include"))));
   LaunchTask task = Task();
+  task.tls = {"/certs/own.crt", "/certs/own.key", "/certs/ca.crt"};
+  const std::string flags =
+      " --tls-cert=/certs/own.crt --tls-key=/certs/own.key --tls-ca=/certs/ca.crt";
+  EXPECT_THAT(
+      Script(two, choice, task),
+      AllOf(HasSubstr("--listen=alpha:50051" + flags + " &\n"),
+            HasSubstr("--coordinator=alpha:50051" + flags + " : "), Not(HasSubstr("--insecure"))));
   task.interface = "eth1";
   EXPECT_THAT(Script(two, choice, task),
               AllOf(HasSubstr("export OMPI_MCA_btl_tcp_if_include=eth1\n"),
@@ -168,7 +176,8 @@ TEST(LaunchScriptTest, SlurmStartsTheSame) {
               HasSubstr("\n#SBATCH --job-name=skein\n#SBATCH --nodes=2\n#SBATCH "
                         "--nodelist=alpha,beta\n#SBATCH --exclusive\n#SBATCH --mem=0\n#SBATCH "
                         "--gpus-per-node=4\n"));
-  EXPECT_THAT(script, HasSubstr(" --listen=\"$SLURMD_NODENAME\":41000 &\ncoordinator=$!\n"));
+  EXPECT_THAT(script,
+              HasSubstr(" --listen=\"$SLURMD_NODENAME\":41000 --insecure &\ncoordinator=$!\n"));
   EXPECT_THAT(
       script,
       HasSubstr("\nprintf '%s\\n' alpha beta alpha >\"$folder\"/job0\n"

@@ -11,7 +11,7 @@
 
 namespace skein::client {
 
-absl::StatusOr<topology::Topology> FetchTopology(const std::string& coordinator) {
+absl::StatusOr<topology::Topology> FetchTopology(const Endpoint& coordinator) {
   const Connection connection(coordinator);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));

@@ -4,12 +4,13 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "client/endpoint.h"
 #include "topology/topology.h"
 
 namespace skein::client {
 
 // The hosts of the jobs at this coordinator, as they were before they loaded. Errors are for
 // people: nobody listens, no job is there.
-absl::StatusOr<topology::Topology> FetchTopology(const std::string& coordinator);
+absl::StatusOr<topology::Topology> FetchTopology(const Endpoint& coordinator);
 
 }  // namespace skein::client

@@ -5,19 +5,24 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "base/deadlock_detection.h"
 #include "base/flags/config.h"
 #include "base/flags/flags.h"
+#include "base/flags/mutual_tls_flags.h"
+#include "base/tls/mutual_tls.h"
 #include "base/version.h"
 #include "client/chat.h"
 #include "client/convert.h"
 #include "client/doctor.h"
+#include "client/endpoint.h"
 #include "client/generate.h"
 #include "client/inspect.h"
 #include "client/keys.h"
@@ -42,6 +47,40 @@ int CheckOutput(int code) {
   return code == 0 ? 1 : code;
 }
 
+// Whether the command asks a coordinator about machines.
+bool IsLive(const PlanFlags& flags, const CLI::App& plan) {
+  return plan.parsed() && flags.rank.topology.source == kLive;
+}
+bool IsLive(const TopoFlags& flags, const CLI::App& topo) {
+  return topo.parsed() && flags.topology.source == kLive;
+}
+
+std::string Variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// The files of the flags, or of the environment where there are no flags. Returns the exit code
+// where they do not serve, and says why.
+int LoadTls(MutualTlsFiles files, Endpoint& endpoint) {
+  if (!files.given()) {
+    files = {Variable("SKEIN_TLS_CERT"), Variable("SKEIN_TLS_KEY"), Variable("SKEIN_TLS_CA")};
+    if (files.certificate.empty() && files.key.empty() && files.ca.empty()) return kExitOk;
+    if (files.certificate.empty() || files.key.empty() || files.ca.empty()) {
+      std::fputs("skein: of SKEIN_TLS_CERT, SKEIN_TLS_KEY and SKEIN_TLS_CA all are set, or none\n",
+                 stderr);
+      return kExitUsage;
+    }
+  }
+  absl::StatusOr<MutualTls> loaded = LoadMutualTls(files, absl::Now());
+  if (loaded.ok()) {
+    endpoint.tls = *std::move(loaded);
+    return kExitOk;
+  }
+  std::fprintf(stderr, "skein: %s\n", std::string(loaded.status().message()).c_str());
+  return kExitError;
+}
+
 bool IsHelp(const std::string& argument) { return argument == "--help" || argument == "-h"; }
 
 int Main(int argc, char** argv) {
@@ -54,9 +93,13 @@ int Main(int argc, char** argv) {
   app.fallthrough();
   std::string coordinator = "127.0.0.1:50051";
   const CLI::Option* named = AddAddress(app, "--coordinator", coordinator, "The coordinator");
+  MutualTlsFiles tls;
+  AddMutualTls(app, tls);
   app.footer(
       "`skein COMMAND --help` explains a command.\n"
-      "Exit status: 0 done, 1 failed, 2: the command line is wrong.");
+      "Exit status: 0 done, 1 failed, 2: the command line is wrong.\n"
+      "Environment: SKEIN_TLS_CERT, SKEIN_TLS_KEY and SKEIN_TLS_CA stand for the flags --tls-cert, "
+      "--tls-key\nand --tls-ca where these are not given, but not with `serve`.");
 
   ServeFlags serve_flags;
   CLI::App* serve = app.add_subcommand(
@@ -139,6 +182,7 @@ int Main(int argc, char** argv) {
   DeclareBenchScale(*scale, scale_flags);
   // `bench` takes what it does not know, so that the coordinator is named here once more.
   AddAddress(*bench_serve, "--coordinator", coordinator, "The coordinator");
+  AddMutualTls(*bench_serve, tls);
   DeclareBenchServe(*bench_serve, bench_serve_flags);
   bench->footer("`skein bench COMMAND --help` explains a command. Those of `worker bench` are:");
   bench->set_help_flag();
@@ -171,13 +215,16 @@ int Main(int argc, char** argv) {
         OnCommandLine(app, *serve->get_option("MODEL"))) {
       throw CLI::ValidationError("MODEL", "stands before flags of the coordinator");
     }
-    const bool live = (plan->parsed() && plan_flags.rank.topology.source == kLive) ||
-                      (topo->parsed() && topo_flags.topology.source == kLive);
-    if (OnCommandLine(app, *named) && !live &&
+    const bool live = IsLive(plan_flags, *plan) || IsLive(topo_flags, *topo);
+    const bool emits = plan->parsed() && plan_flags.rank.emit.has_value();  // for what it starts
+    const bool names_one =
+        OnCommandLine(app, *named) || (OnCommandLine(app, *app.get_option("--tls-cert")) && !emits);
+    if (names_one && !live &&
         (plan->parsed() || memory->parsed() || inspect->parsed() || convert->parsed() ||
          quantize->parsed() || topo->parsed() || doctor->parsed() || perplexity->parsed() ||
          imatrix->parsed() || keys->parsed() || (bench->parsed() && !bench_serve->parsed()))) {
-      throw CLI::ValidationError(named->get_name(), "this command asks no coordinator");
+      throw CLI::ValidationError(named->count() > 0 ? named->get_name() : "--tls-cert",
+                                 "this command asks no coordinator");
     }
   });
 
@@ -194,11 +241,17 @@ int Main(int argc, char** argv) {
     serve_flags.worker_config = FindConfigFor(app, "worker");
     return Serve(serve_flags);
   }
-  if (generate->parsed()) return Generate(coordinator, generate_flags);
-  if (chat->parsed()) return Chat(coordinator, chat_flags);
-  if (status->parsed()) return Status(coordinator, status_flags);
-  if (models->parsed()) return Models(coordinator, models_json);
-  plan_flags.rank.topology.coordinator = topo_flags.topology.coordinator = coordinator;
+  Endpoint endpoint{.address = coordinator};
+  if (generate->parsed() || chat->parsed() || status->parsed() || models->parsed() ||
+      bench_serve->parsed() || IsLive(plan_flags, *plan) || IsLive(topo_flags, *topo)) {
+    if (const int code = LoadTls(tls, endpoint); code != kExitOk) return code;
+  }
+  if (generate->parsed()) return Generate(endpoint, generate_flags);
+  if (chat->parsed()) return Chat(endpoint, chat_flags);
+  if (status->parsed()) return Status(endpoint, status_flags);
+  if (models->parsed()) return Models(endpoint, models_json);
+  plan_flags.rank.topology.coordinator = topo_flags.topology.coordinator = endpoint;
+  plan_flags.rank.launch.tls = tls;
   if (plan->parsed()) return Plan(plan_flags);
   if (memory->parsed()) return Memory(memory_flags);
   if (inspect->parsed()) return Inspect(inspect_flags);
@@ -212,7 +265,7 @@ int Main(int argc, char** argv) {
     }
     return Topo(topo_flags);
   }
-  if (bench_serve->parsed()) return BenchServe(coordinator, bench_serve_flags);
+  if (bench_serve->parsed()) return BenchServe(endpoint, bench_serve_flags);
   if (scale->parsed()) {
     if (scale_flags.worker.empty()) scale_flags.worker = worker;
     return BenchScale(scale_flags);

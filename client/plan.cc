@@ -111,6 +111,9 @@ absl::Status PrepareLaunch(const PlanFlags& flags, LaunchTask& launch) {
   launch.model = std::filesystem::absolute(flags.model).lexically_normal().string();
   SKEIN_ASSIGN_OR_RETURN(launch.coordinator, FindProgram("coordinator"));
   SKEIN_ASSIGN_OR_RETURN(launch.worker, FindProgram("worker"));
+  for (std::string* const file : {&launch.tls.certificate, &launch.tls.key, &launch.tls.ca}) {
+    if (!file->empty()) *file = std::filesystem::absolute(*file).lexically_normal().string();
+  }
   const plan::Constraints& constraints = flags.constraints;
   std::vector<std::string>& more = launch.coordinator_flags;
   if (constraints.context_length > 0) {

@@ -7,6 +7,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
+#include "client/endpoint.h"
 #include "topology/topology.h"
 
 namespace skein::client {
@@ -17,7 +18,7 @@ struct TopologyFlags {
   // A preset, a file, "-" for standard input, kLive for the hosts of the coordinator's jobs; empty:
   // this host.
   std::string source;
-  std::string coordinator;  // "host:50051", where kLive is the source
+  Endpoint coordinator;  // where kLive is the source
   int32_t nodes = 1;
   std::string fabric;
   std::string like;

@@ -102,7 +102,7 @@ void DeclareStatus(CLI::App& command, StatusFlags& flags) {
   command.add_flag("--json", flags.json, "Print JSON");
 }
 
-int Status(const std::string& coordinator, const StatusFlags& flags) {
+int Status(const Endpoint& coordinator, const StatusFlags& flags) {
   const Connection connection(coordinator);
   const auto stub = cluster::v1::Cluster::NewStub(connection.channel());
   const absl::Time until = absl::Now() + flags.wait.value_or(absl::ZeroDuration());
@@ -130,7 +130,7 @@ int Status(const std::string& coordinator, const StatusFlags& flags) {
   return kExitError;
 }
 
-int Models(const std::string& coordinator, bool json) {
+int Models(const Endpoint& coordinator, bool json) {
   const Connection connection(coordinator);
   const auto stub = v1::Inference::NewStub(connection.channel());
   grpc::ClientContext context;

@@ -6,6 +6,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/time/time.h"
+#include "client/endpoint.h"
 
 namespace skein::client {
 
@@ -18,8 +19,8 @@ void DeclareStatus(CLI::App& command, StatusFlags& flags);
 
 // Prints plan, ranks, speed and memory; with --wait, as soon as a replica serves. Returns the exit
 // code.
-int Status(const std::string& coordinator, const StatusFlags& flags);
+int Status(const Endpoint& coordinator, const StatusFlags& flags);
 
-int Models(const std::string& coordinator, bool json);
+int Models(const Endpoint& coordinator, bool json);
 
 }  // namespace skein::client

@@ -120,7 +120,7 @@ absl::StatusOr<Requests> MakeRequests(const BenchServeFlags& flags,
 }
 
 // Whether all was well. `interrupted` is told what to call.
-absl::StatusOr<bool> Run(const std::string& coordinator, const BenchServeFlags& flags,
+absl::StatusOr<bool> Run(const Endpoint& coordinator, const BenchServeFlags& flags,
                          const std::function<void(LoadGenerator*)>& interrupted) {
   SKEIN_RETURN_IF_ERROR(Check("--json", flags.json_file));
   SKEIN_RETURN_IF_ERROR(Check("--svg", flags.svg_file));
@@ -235,7 +235,7 @@ void DeclareBenchServe(CLI::App& command, BenchServeFlags& flags) {
       ->check(NotEmpty());
 }
 
-int BenchServe(const std::string& coordinator, const BenchServeFlags& flags) {
+int BenchServe(const Endpoint& coordinator, const BenchServeFlags& flags) {
   if (!flags.separate_calls && flags.concurrency > kMaxOfOneCall) {
     absl::FPrintF(stderr,
                   "skein: --concurrency: one call holds %d streams, not %d; more need "

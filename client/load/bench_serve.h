@@ -6,6 +6,7 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "client/endpoint.h"
 #include "client/load/statistics.h"
 
 namespace skein::client {
@@ -31,6 +32,6 @@ void DeclareBenchServe(CLI::App& command, BenchServeFlags& flags);
 // Loads the coordinator, prints the report to standard output and progress to a terminal's standard
 // error; returns the exit code: of a request that failed or was not done, too. An interrupt ends
 // the load; the report of what was seen says that it is incomplete.
-int BenchServe(const std::string& coordinator, const BenchServeFlags& flags);
+int BenchServe(const Endpoint& coordinator, const BenchServeFlags& flags);
 
 }  // namespace skein::client

@@ -29,10 +29,13 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/flags/flags.h"
+#include "base/flags/mutual_tls_flags.h"
 #include "base/host_port.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
+#include "base/tls/mutual_tls.h"
 #include "client/connection.h"
+#include "client/endpoint.h"
 #include "client/find_worker.h"
 #include "client/serve/open_mpi_settings.h"
 #include "client/serve/supervised.h"
@@ -188,7 +191,7 @@ bool Names(const std::vector<std::string>& flags, const std::optional<ConfigForO
 // What is started, and where it can be reached.
 struct Setup {
   std::vector<std::string> command;
-  std::string coordinator;
+  Endpoint coordinator;
   std::string http_file;  // tells the address
   std::string model;      // for people
   int ranks = 0;          // of each job
@@ -203,7 +206,7 @@ absl::StatusOr<Setup> Prepare(const ServeFlags& flags, const std::string& folder
         absl::StrCat(flags.model, " is not there; a model's folder, or a GGUF file, is expected"));
   }
   SKEIN_ASSIGN_OR_RETURN(const std::string supervisor, FindProgram("supervisor"));
-  SKEIN_ASSIGN_OR_RETURN(setup.coordinator, FreeAddress("--listen", flags.listen));
+  SKEIN_ASSIGN_OR_RETURN(setup.coordinator.address, FreeAddress("--listen", flags.listen));
   SKEIN_RETURN_IF_ERROR(FreeAddress("--http", flags.http).status());
   if (flags.ranks.has_value()) {
     setup.ranks = *flags.ranks;
@@ -217,11 +220,17 @@ absl::StatusOr<Setup> Prepare(const ServeFlags& flags, const std::string& folder
   command = {supervisor,
              "--require-start",
              absl::StrCat("--model=", flags.model),
-             absl::StrCat("--coordinator=", setup.coordinator),
+             absl::StrCat("--coordinator=", setup.coordinator.address),
              absl::StrCat("--jobs=", flags.jobs),
              absl::StrCat("--ranks=", setup.ranks),
              absl::StrCat("--coordinator-flag=--http=", flags.http),
              absl::StrCat("--coordinator-flag=--http-port-file=", setup.http_file)};
+  if (flags.tls.given()) {
+    SKEIN_ASSIGN_OR_RETURN(setup.coordinator.tls, LoadMutualTls(flags.tls, absl::Now()));
+    command.insert(command.end(), {absl::StrCat("--tls-cert=", flags.tls.certificate),
+                                   absl::StrCat("--tls-key=", flags.tls.key),
+                                   absl::StrCat("--tls-ca=", flags.tls.ca)});
+  }
   for (const std::string& flag : flags.coordinator_flags) {
     command.push_back(absl::StrCat("--coordinator-flag=", flag));
   }
@@ -287,7 +296,7 @@ class Watch {
     std::getline(std::ifstream(setup_.http_file) >> std::ws, http);
     const std::string url = absl::StrCat(setup_.tls ? "https://" : "http://", http);
     std::string text = absl::StrFormat("%s is served at %s (OpenAI's API: %s/v1), gRPC on %s\n",
-                                       status_.model_name(), url, url, setup_.coordinator);
+                                       status_.model_name(), url, url, setup_.coordinator.address);
     for (const auto& job : status_.jobs()) {
       if (job.state() != "serving") continue;
       absl::StrAppendFormat(
@@ -393,6 +402,7 @@ void DeclareServe(CLI::App& command, ServeFlags& flags) {
              "Where gRPC listens, to which the workers come, too; port 0 takes a free one",
              /*least_port=*/0)
       ->capture_default_str();
+  AddMutualTls(command, flags.tls);
   command.add_flag("--verbose", flags.verbose, "Show what all programs log, not warnings alone");
   command.footer(
       "Any other flag is the coordinator's (`coordinator --help`), as in --layout=tp=2 or\n"

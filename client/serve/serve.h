@@ -7,6 +7,7 @@
 
 #include "CLI/CLI.hpp"
 #include "base/flags/config.h"
+#include "base/tls/mutual_tls.h"
 
 namespace skein::client {
 
@@ -16,6 +17,7 @@ struct ServeFlags {
   int jobs = 1;
   std::string http = "127.0.0.1:8000";
   std::string listen = "127.0.0.1:50051";
+  MutualTlsFiles tls;  // of all that is started, and of this program
   bool verbose = false;
   std::vector<std::string> coordinator_flags;        // what the command does not know
   std::vector<std::string> worker_flags;             // behind --
