@@ -2,7 +2,9 @@
 # Makes a certificate authority (CA), a server's certificate and a client's, in PEM: for tests and small clusters.
 #   scripts/make-certs.sh DIR HOST...
 #   DIR: made where it is not there; in it ca.crt, ca.key, server.crt, server.key, client.crt and client.key (mode 0600).
-#   HOST: a name or an address by which clients come to the server; all of them stand in its certificate.
+#   HOST: a name or an address by which clients come to the server, as in --coordinator; all of them stand in its certificate.
+# The server's is for the coordinator, over HTTP and gRPC, and for `skein serve`; the client's for workers, skein, the supervisor and gRPC
+# clients (docs/security.md).
 # A CA that DIR holds already is taken again, so that who trusts it needs nothing new; the other files are replaced.
 # Certificates hold for 825 days, a CA for ten years. Keep ca.key where nobody else reads it: it makes what all trust.
 set -euo pipefail
@@ -49,6 +51,7 @@ if [[ ! -s $dir/ca.key || ! -s $dir/ca.crt ]]; then
     -addext "keyUsage=critical,keyCertSign,cRLSign" -out "$work/ca.crt"
   mv "$work/ca.key" "$work/ca.crt" "$dir/"
 fi
-issue server "skein server" "extendedKeyUsage=serverAuth" "subjectAltName=$names"
+# `skein serve` has one certificate for its coordinator and for those who ask it.
+issue server "skein server" "extendedKeyUsage=serverAuth,clientAuth" "subjectAltName=$names"
 issue client "skein client" "extendedKeyUsage=clientAuth"
 say "made in $dir: ca.crt, server.crt for $names, client.crt, and their keys"

@@ -28,7 +28,7 @@ for host in '-verify_hostname node8' '-verify_ip 10.0.0.8' '-verify_hostname ske
 done
 verifies -purpose sslclient "$certs/client.crt" || fail "the client is not verified"
 ! verifies -purpose sslserver "$certs/client.crt" || fail "the client passes for a server"
-! verifies -purpose sslclient "$certs/server.crt" || fail "the server passes for a client"
+verifies -purpose sslclient "$certs/server.crt" || fail "the server cannot ask itself"
 for name in ca server client; do
   [[ $(openssl x509 -in "$certs/$name.crt" -noout -pubkey) == "$(openssl pkey -in "$certs/$name.key" -pubout)" ]] ||
     fail "$name.key is not that of $name.crt"

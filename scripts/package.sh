@@ -113,7 +113,7 @@ needs="glibc $(sed -n 's/^GLIBC_//p' "$work/versions" | tail -n 1), libstdc++ of
 say "libraries: $(find "$root/lib" -name '*.so*' | wc -l); they need $needs"
 
 # --- What is no program ---
-cp -L scripts/{demo,env,launch,lib,memory}.sh "$root/scripts"
+cp -L scripts/{demo,env,launch,lib,make-certs,memory}.sh "$root/scripts"
 cp -L tests/gpu/run.sh tests/gpu/profile.sh tests/gpu/programs.txt "$root/tests/gpu"
 [[ -n $cuda ]] || rm -r "$root/tests"
 cp -L docs/install.md "$root/docs"

@@ -11,7 +11,7 @@ bin=$PWD
 add_host hosta 10.77.0.2
 add_host hostb 10.77.0.3
 
-"$bin/coordinator/coordinator" --model=checkpoints/bard --listen=10.77.0.1:0 --port-file="$work/port" --layout=tp=2,pp=2 --replica-wait=0s \
+"$bin/coordinator/coordinator" --model=checkpoints/bard --listen=10.77.0.1:0 --insecure --port-file="$work/port" --layout=tp=2,pp=2 --replica-wait=0s \
   >"$work/coordinator.log" 2>&1 &
 coordinator=$!
 for _ in {1..200}; do [[ -s $work/port ]] && break; sleep 0.05; done

@@ -22,6 +22,7 @@
 #include "tests/flags/flag_cases.h"
 #include "tests/flags/held.h"
 #include "tests/flags/run.h"
+#include "tests/flags/tls_files.h"
 
 namespace skein::testing {
 namespace {
@@ -249,6 +250,47 @@ void Insecure() {
   EXPECT_THAT(refused.err, HasSubstr("--http: 0.0.0.0:0 is not loopback"));
   EXPECT_THAT(refused.err, HasSubstr("add --api-keys FILE"));
   EXPECT_EQ(WithHttp({"--insecure"}, "0.0.0.0:0").Models("Host: whoever.example"), 200);
+  const std::string listen = "--model=checkpoints/none --listen=0.0.0.0:0 ";
+  const Outcome alone = Run(kCoordinator, listen);
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("--listen: 0.0.0.0:0 is not loopback"));
+  EXPECT_THAT(alone.err, HasSubstr("`scripts/make-certs.sh DIR HOST...` makes certificates"));
+  const Outcome meant = Run(kCoordinator, listen + "--insecure");
+  EXPECT_EQ(meant.exit_code, 1);
+  EXPECT_THAT(meant.err, HasSubstr("0.0.0.0:0 has no TLS"));
+  EXPECT_THAT(meant.err, HasSubstr("--model: checkpoints/none"));
+  EXPECT_EQ(Run(kCoordinator, listen + TlsFiles().flags()).exit_code, 1);
+}
+
+// All three show: who has a certificate of the CA is served, and nobody else. Files that cannot
+// serve end the program before it loads the model, and each flag needs the others.
+void TlsOfGrpc() {
+  const TlsFiles files;
+  const std::string port_file = NewPath("port");
+  std::vector<std::string> argv = {kCoordinator, "--model=checkpoints/bard", "--listen=127.0.0.1:0",
+                                   "--port-file=" + port_file};
+  for (const std::string& flag : TlsFlags(files.good())) argv.push_back(flag);
+  Process coordinator({.name = "coordinator", .argv = argv});
+  ASSERT_TRUE(coordinator.WaitForOutput(" with TLS; waiting", absl::Seconds(20)));
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (!std::filesystem::exists(port_file) && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  const std::string status = absl::StrCat(
+      "status --coordinator=", absl::StrReplaceAll(ReadFileOrEmpty(port_file), {{"\n", ""}}));
+  EXPECT_TRUE(Run(kSkein, status + files.flags()).ok());
+  for (const std::string& wrong : {std::string(), files.with_wrong_certificate()}) {
+    EXPECT_EQ(Run(kSkein, status + wrong).exit_code, 1);
+    EXPECT_TRUE(coordinator.WaitForOutput("a connection was refused", absl::Seconds(20)));
+  }
+  const std::string none = "--model=checkpoints/none --listen=127.0.0.1:0";
+  const Outcome key = Run(kCoordinator, none + files.with_wrong_key());
+  EXPECT_EQ(key.exit_code, 1);
+  EXPECT_THAT(key.err, HasSubstr(absl::StrCat(files.stranger.key_file, ": is not the key of ",
+                                              files.own.certificate_file)));
+  for (const std::string& flag : TlsFlags(files.good())) {
+    EXPECT_EQ(Run(kCoordinator, absl::StrCat(none, " ", flag)).exit_code, 2) << flag;
+  }
 }
 
 // Both show: the file comes, and has the address.
@@ -511,6 +553,9 @@ FlagCases CoordinatorCases() {
       {{"", "--api-keys"}, ApiKeys},
       {{"", "--usage-db"}, UsageDb},
       {{"", "--insecure"}, Insecure},
+      {{"", "--tls-cert"}, TlsOfGrpc},
+      {{"", "--tls-key"}, TlsOfGrpc},
+      {{"", "--tls-ca"}, TlsOfGrpc},
       {{"", "--chat-template"}, ChatTemplate},
       {{"", "--log-level"}, LogLevel},
       {{"", "--layout"}, Layout},

@@ -6,12 +6,16 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/file.h"
+#include "base/test_util.h"
+#include "base/tls/mutual_tls.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/flags/ask.h"
 #include "tests/flags/run.h"
 #include "tests/flags/skein_cases.h"
+#include "tests/flags/tls_files.h"
 
 namespace skein::testing {
 namespace {
@@ -121,6 +125,18 @@ class BenchServe {
     EXPECT_EQ(Load().prompt_tokens() - before, 2 * (7 + 11));
   }
 
+  static void Tls() {
+    const TlsFiles files;
+    SKEIN_ASSERT_OK_AND_ASSIGN(const MutualTls tls, LoadMutualTls(files.good(), absl::Now()));
+    Cluster cluster({.coordinator_flags = TlsFlags(files.good()), .tls = tls});
+    cluster.StartJob(1, TlsFlags(files.good()));
+    ASSERT_TRUE(cluster.WaitForServing(1));
+    const std::string bench =
+        absl::StrCat("bench serve --requests=2 --coordinator=", cluster.address());
+    EXPECT_TRUE(Run(kSkein, bench + files.flags()).ok());
+    EXPECT_EQ(Run(kSkein, bench).exit_code, 1);
+  }
+
   void PromptTokens() const {
     const int64_t before = Load().prompt_tokens();
     Report("--prompt-tokens=33");
@@ -181,6 +197,9 @@ FlagCases BenchServeCases(SharedCluster& shared) {
   return {
       HelpCase(kSkein, "bench serve"),
       named("--coordinator", [=] { bench.Coordinator(); }),
+      named("--tls-cert", BenchServe::Tls),
+      named("--tls-key", BenchServe::Tls),
+      named("--tls-ca", BenchServe::Tls),
       named("--concurrency", [=] { bench.Concurrency(); }),
       named("--rate", [=] { bench.Rate(); }),
       named("--separate-calls", [=] { bench.SeparateCalls(); }),

@@ -14,6 +14,7 @@
 #include "tests/flags/flag_cases.h"
 #include "tests/flags/run.h"
 #include "tests/flags/skein_cases.h"
+#include "tests/flags/tls_files.h"
 
 namespace skein::testing {
 
@@ -42,6 +43,32 @@ void Coordinator(SharedCluster& shared) {
   const Outcome nobody = Run(kSkein, "--coordinator=127.0.0.1:1 status");
   EXPECT_EQ(nobody.exit_code, 1);
   EXPECT_THAT(nobody.err, HasSubstr("127.0.0.1:1"));
+}
+
+// Flags, or the environment, name the files; each that is wrong is refused, by one end or the
+// other.
+void Tls() {
+  const TlsFiles files;
+  Cluster cluster({.coordinator_flags = TlsFlags(files.good())});
+  const std::string status = absl::StrCat("status --coordinator=", cluster.address());
+  EXPECT_THAT(Run(kSkein, status + files.flags()).out, HasSubstr("model bard"));
+  EXPECT_THAT(Run(kSkein, status).err, HasSubstr("the coordinator may want TLS: --tls-cert FILE"));
+  EXPECT_THAT(Run(kSkein, status + files.with_wrong_certificate()).err,
+              HasSubstr("may not trust --tls-cert"));
+  EXPECT_THAT(Run(kSkein, status + files.with_wrong_ca()).err, HasSubstr("not of --tls-ca"));
+  EXPECT_THAT(Run(kSkein, status + files.with_wrong_key()).err,
+              HasSubstr(files.stranger.key_file + ": is not the key of "));
+  EXPECT_EQ(Run(kSkein, "memory --model=checkpoints/bard --tp=1" + files.flags()).exit_code, 2);
+  const std::string two = absl::StrCat("env SKEIN_TLS_CERT=", files.good().certificate,
+                                       " SKEIN_TLS_KEY=", files.good().key);
+  const std::string all = absl::StrCat(two, " SKEIN_TLS_CA=", files.good().ca, " ", kSkein);
+  EXPECT_TRUE(Run(all, status).ok());
+  EXPECT_EQ(Run(absl::StrCat(two, " ", kSkein), status).exit_code, 2);
+  EXPECT_THAT(Run(all, status + files.with_wrong_ca()).err, HasSubstr("not of --tls-ca"));
+  EXPECT_THAT(
+      Run(kSkein, "plan --model=checkpoints/bard --topology=pcie-4 --emit=mpirun" + files.flags())
+          .out,
+      HasSubstr("--tls-ca=" + files.good().ca));
 }
 
 void StatusWait() {
@@ -136,6 +163,9 @@ FlagCases OtherCases(SharedCluster& shared) {
       HelpCase(kSkein, ""),
       VersionCase(kSkein),
       {{"", "--coordinator"}, [&] { Coordinator(shared); }},
+      {{"", "--tls-cert"}, Tls},
+      {{"", "--tls-key"}, Tls},
+      {{"", "--tls-ca"}, Tls},
       HelpCase(kSkein, "status"),
       {{"status", "--wait"}, StatusWait},
       {{"status", "--json"}, [&] { PrintsJson(shared, "status", "jobs"); }},

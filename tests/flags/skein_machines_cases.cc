@@ -160,13 +160,13 @@ constexpr char kEmit[] =
 void PlanEmit() {
   const Outcome outcome = Run(kSkein, absl::StrCat(kEmit, "--max-num-seqs=3 --kv-dtype=int8"));
   EXPECT_TRUE(outcome.ok()) << outcome.err;
-  EXPECT_THAT(
-      outcome.out,
-      AllOf(StartsWith("#!/usr/bin/env bash\n# tp=2,pp=2,dp=2: 2 jobs of "),
-            ContainsRegex("\n/.*/coordinator/coordinator .*\n  --model=/.*/checkpoints/bard "
-                          "--layout=tp=2,pp=2,dp=1 --listen=node0:50051 --max-num-seqs=3 "
-                          "--kv-dtype=int8 &\n"),
-            ContainsRegex("\n  -np 4 --host node1:4 /.*/worker/worker --coordinator=")));
+  EXPECT_THAT(outcome.out,
+              AllOf(StartsWith("#!/usr/bin/env bash\n# tp=2,pp=2,dp=2: 2 jobs of "),
+                    ContainsRegex(
+                        "\n/.*/coordinator/coordinator .*\n  --model=/.*/checkpoints/bard "
+                        "--layout=tp=2,pp=2,dp=1 --listen=node0:50051 --insecure --max-num-seqs=3 "
+                        "--kv-dtype=int8 &\n"),
+                    ContainsRegex("\n  -np 4 --host node1:4 /.*/worker/worker --coordinator=")));
   EXPECT_THAT(Run(kSkein, absl::StrCat(kEmit, "--context-length=1000 --deterministic --exact")).out,
               HasSubstr(" --context-length=1000 --deterministic --exact &\n"));
   EXPECT_THAT(Run(kSkein, absl::StrCat("plan ", kPreset, " --emit=mpirun")).err,

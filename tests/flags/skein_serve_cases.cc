@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/flags/ask.h"
 #include "tests/flags/skein_cases.h"
+#include "tests/flags/tls_files.h"
 
 namespace skein::testing {
 namespace {
@@ -47,6 +48,15 @@ void Listen() {
   EXPECT_THAT(Served({"--http=127.0.0.1:0", "--listen=127.0.0.9:0"}),
               HasSubstr("gRPC on 127.0.0.9:"));
 }
+// All that is started has them: it would not serve else.
+void Tls() {
+  const TlsFiles files;
+  std::vector<std::string> flags = {"--http=127.0.0.1:0", "--listen=127.0.0.1:0", "--verbose"};
+  for (const std::string& flag : TlsFlags(files.good())) flags.push_back(flag);
+  const std::string said = Served(flags);
+  EXPECT_THAT(said, HasSubstr(" with TLS; waiting for workers"));
+  EXPECT_THAT(said, Not(HasSubstr("a connection was refused")));
+}
 void Verbose() {
   EXPECT_THAT(ServedOnFreePorts("--verbose"), HasSubstr("coordinator | listening on"));
   EXPECT_THAT(ServedOnFreePorts("--np=1"), Not(HasSubstr("coordinator | listening on")));
@@ -74,7 +84,9 @@ void RegisterServeTests() { RegisterTest("skein_serve", "Config", Config); }
 FlagCases ServeCases() {
   return {HelpCase(kSkein, "serve"),       {{"serve", "--np"}, Ranks},
           {{"serve", "--jobs"}, Jobs},     {{"serve", "--http"}, Http},
-          {{"serve", "--listen"}, Listen}, {{"serve", "--verbose"}, Verbose}};
+          {{"serve", "--listen"}, Listen}, {{"serve", "--verbose"}, Verbose},
+          {{"serve", "--tls-cert"}, Tls},  {{"serve", "--tls-key"}, Tls},
+          {{"serve", "--tls-ca"}, Tls}};
 }
 
 }  // namespace skein::testing

@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
 #include "tests/flags/flag_cases.h"
 #include "tests/flags/run.h"
+#include "tests/flags/tls_files.h"
 
 namespace skein::testing {
 namespace {
@@ -88,6 +90,27 @@ void Model() {
 
 void CoordinatorFlag() {
   EXPECT_TRUE(Fake({"--model=a/model", "--coordinator-flag=--max-queue=3"}).Says(" --max-queue=3"));
+}
+
+// Told to all that it starts, but where that has files of its own; that the supervisor's own
+// question takes them is job_client_test's.
+void Tls() {
+  const TlsFiles files;
+  std::vector<std::string> flags = TlsFlags(files.good());
+  // It names them by their whole paths, in the usual form.
+  const std::string told =
+      absl::StrReplaceAll(absl::StrCat(flags[0], " ", flags[1], " ", flags[2]), {{"//", "/"}});
+  flags.emplace_back("--model=a/model");
+  Fake fake(flags);
+  EXPECT_TRUE(fake.Says("worker --coordinator 127.0.0.1:50051 " + told));
+  EXPECT_TRUE(fake.Says("coordinator --model a/model --listen 127.0.0.1:50051 " + told));
+  flags.insert(flags.end(), {"--coordinator-flag=--tls-cert=x", "--", "--tls-cert", "y"});
+  Fake others(flags);
+  EXPECT_TRUE(others.Says("--listen 127.0.0.1:50051 --tls-cert=x\n"));
+  EXPECT_TRUE(others.Says("worker --coordinator 127.0.0.1:50051 --tls-cert y\n"));
+  const Outcome wrong = Run(kSupervisor, "--bin=." + files.with_wrong_key());
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_THAT(wrong.err, HasSubstr("stranger.key: is not the key of "));
 }
 
 void Bin() {
@@ -195,6 +218,9 @@ FlagCases SupervisorCases() {
       {{"", "--ranks"}, Ranks},
       {{"", "--coordinator"}, Coordinator},
       {{"", "--model"}, Model},
+      {{"", "--tls-cert"}, Tls},
+      {{"", "--tls-key"}, Tls},
+      {{"", "--tls-ca"}, Tls},
       {{"", "--bin"}, Bin},
       {{"", "--first-wait"}, FirstWait},
       {{"", "--longest-wait"}, LongestWait},

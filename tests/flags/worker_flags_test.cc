@@ -8,7 +8,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/test_util.h"
+#include "base/tls/mutual_tls.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
@@ -16,6 +19,7 @@
 #include "tests/flags/flag_cases.h"
 #include "tests/flags/held.h"
 #include "tests/flags/run.h"
+#include "tests/flags/tls_files.h"
 #include "tests/flags/worker_cases.h"
 
 namespace skein::testing {
@@ -27,6 +31,27 @@ using ::testing::Not;
 
 // Every job of a test is given the coordinator's address by this flag; none listens at the default.
 void Coordinator() { EXPECT_EQ(Serving().ServingJob(0).ranks_size(), 1); }
+
+// All three show: with them the rank serves a coordinator that asks for certificates, and without
+// it is told of them. Files that cannot serve end the program.
+void Tls() {
+  const TlsFiles files;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const MutualTls tls, LoadMutualTls(files.good(), absl::Now()));
+  Cluster cluster({.coordinator_flags = TlsFlags(files.good()), .tls = tls});
+  Process& plain = cluster.StartJob(1);
+  EXPECT_TRUE(plain.WaitForOutput("the coordinator may want TLS: --tls-cert", absl::Seconds(30)));
+  cluster.StartJob(1, TlsFlags(files.good()));
+  EXPECT_TRUE(cluster.WaitForServing(1));
+  const std::string flags = "--coordinator=127.0.0.1:1 --orphan-timeout=1ms --device=cpu";
+  const Outcome key = Run(kWorker, flags + files.with_wrong_key());
+  EXPECT_EQ(key.exit_code, 1);
+  EXPECT_THAT(key.err, HasSubstr(files.stranger.key_file + ": is not the key of "));
+  const std::string wanted = absl::StrCat("--coordinator=", cluster.address(),
+                                          " --orphan-timeout=3s --device=cpu --no-probe");
+  EXPECT_THAT(Said(Run(kWorker, wanted + files.with_wrong_certificate())),
+              HasSubstr("may not trust --tls-cert"));
+  EXPECT_THAT(Said(Run(kWorker, wanted + files.with_wrong_ca())), HasSubstr("not of --tls-ca"));
+}
 
 // The coordinator's checkpoints/bard is the root's bard on this node.
 void ModelRoot() {
@@ -178,6 +203,9 @@ FlagCases WorkerCases() {
       HelpCase(kWorker, ""),
       VersionCase(kWorker),
       {{"", "--coordinator"}, Coordinator},
+      {{"", "--tls-cert"}, Tls},
+      {{"", "--tls-key"}, Tls},
+      {{"", "--tls-ca"}, Tls},
       {{"", "--model-root"}, ModelRoot},
       {{"", "--device"}, Device},
       {{"", "--oversubscribe-devices"}, OversubscribeDevices},

@@ -30,7 +30,7 @@ gone_within() {
 }
 skein() { "$bin/client/skein" "$@" --coordinator="$address"; }
 
-"$bin/coordinator/coordinator" --model=checkpoints/bard --listen=10.77.0.1:0 --port-file="$work/port" --layout=tp=2,pp=2 \
+"$bin/coordinator/coordinator" --model=checkpoints/bard --listen=10.77.0.1:0 --insecure --port-file="$work/port" --layout=tp=2,pp=2 \
   >"$work/coordinator.log" 2>&1 &
 coordinator=$!
 for _ in {1..200}; do [[ -s $work/port ]] && break; sleep 0.05; done
