@@ -68,7 +68,7 @@ void Tls() {
   EXPECT_THAT(
       Run(kSkein, "plan --model=checkpoints/bard --topology=pcie-4 --emit=mpirun" + files.flags())
           .out,
-      HasSubstr("--tls-ca=" + files.good().ca));
+      HasSubstr(" --coordinator=127.0.0.1:50051 --tls-cert=/"));
 }
 
 void StatusWait() {
