@@ -17,6 +17,7 @@
 #include "base/mutex.h"
 #include "client/connection.h"
 #include "client/interrupt.h"
+#include "client/sampling_flags.h"
 #include "proto/inference.grpc.pb.h"
 
 namespace skein::client {
@@ -161,14 +162,7 @@ class Conversation {
 void DeclareChat(CLI::App& command, ChatFlags& flags) {
   v1::GenerateRequest& request = flags.request;
   command.add_option("--system", flags.system, "What the system says before the conversation");
-  command.add_option_function<std::string>(
-      "--model", [&](const std::string& name) { request.set_model(name); },
-      "Only if the coordinator serves this model");
-  command
-      .add_option_function<uint32_t>(
-          "--max-tokens", [&](uint32_t count) { request.set_max_tokens(count); },
-          "Tokens of an answer at most; default: what the context has left")
-      ->check(InRange<uint32_t>());
+  DeclareModelAndLength(command, request);
   v1::Sampling& sampling = *request.mutable_sampling();
   command
       .add_option_function<float>(

@@ -114,14 +114,7 @@ void DeclareGenerate(CLI::App& command, GenerateFlags& flags) {
       ->check(NotEmpty());
   input->require_option(1);
   v1::GenerateRequest& request = flags.request;
-  command.add_option_function<std::string>(
-      "--model", [&](const std::string& name) { request.set_model(name); },
-      "Only if the coordinator serves this model");
-  command
-      .add_option_function<uint32_t>(
-          "--max-tokens", [&](uint32_t count) { request.set_max_tokens(count); },
-          "Tokens of an answer at most; default: what the context has left")
-      ->check(InRange<uint32_t>());
+  DeclareModelAndLength(command, request);
   command
       .add_option_function<uint32_t>(
           "--n", [&](uint32_t count) { request.set_n(count); },

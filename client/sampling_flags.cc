@@ -71,4 +71,15 @@ void DeclareSampling(CLI::App& command, v1::Sampling& sampling) {
       "Go on after the model's end of the text, to --max-tokens");
 }
 
+void DeclareModelAndLength(CLI::App& command, v1::GenerateRequest& request) {
+  command.add_option_function<std::string>(
+      "--model", [&](const std::string& name) { request.set_model(name); },
+      "Only if the coordinator serves this model");
+  command
+      .add_option_function<uint32_t>(
+          "--max-tokens", [&](uint32_t count) { request.set_max_tokens(count); },
+          "Tokens of an answer at most; default: what the context has left")
+      ->check(InRange<uint32_t>());
+}
+
 }  // namespace skein::client

@@ -1,4 +1,4 @@
-// The sampling fields of a request as flags.
+// The fields of a request that several commands have as flags.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +14,9 @@ namespace skein::client {
 
 // Flags that are given set their fields; `sampling` lives until the command line is parsed.
 void DeclareSampling(CLI::App& command, v1::Sampling& sampling);
+
+// --model and --max-tokens of a request, which lives as long.
+void DeclareModelAndLength(CLI::App& command, v1::GenerateRequest& request);
 
 // Declares the scalars' flags alone, like "--top-k" for top_k.
 template <typename Fields = serving::SamplingFields>
