@@ -40,6 +40,9 @@ struct AnswerOutput {
   std::vector<SampledToken> prompt_logprobs;  // the next ones, from the prompt's second token on
   // With the answer's first token here: the prompt's tokens that the prefix cache had.
   int64_t cached_tokens = 0;
+  // [hidden] with the answer's end, where the request asks for pooling: the final norm's output,
+  // pooled.
+  std::vector<float> embedding;
   Finish finish = Finish::kNotFinished;
   std::string error;  // with kFailed
 };

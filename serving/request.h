@@ -21,6 +21,13 @@ struct AnswerStart {
   std::optional<float> mu;      // mirostat's state after `output`
 };
 
+// What of a prompt's hidden states makes its embedding.
+enum class Pooling : uint8_t {
+  kNone,  // none is wanted
+  kLast,  // the last token's
+  kMean,  // the mean over all tokens
+};
+
 struct Request {
   RequestId id;
   std::vector<int32_t> prompt;                   // [tokens], at least one
@@ -31,7 +38,9 @@ struct Request {
   absl::Time deadline = absl::InfiniteFuture();  // earlier goes first
   absl::Duration waited;         // since it arrived at the coordinator, until it was sent
   int32_t prompt_logprobs = -1;  // -1: none; n: of each prompt token and the n most likely ones
-  SamplingParams sampling;       // `answer` is unused: each answer has its own
+  // Other than kNone: the answer, of one token that nobody reads, comes with an embedding.
+  Pooling pooling = Pooling::kNone;
+  SamplingParams sampling;  // `answer` is unused: each answer has its own
 };
 
 struct CancelledAnswer {

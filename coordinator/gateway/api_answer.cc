@@ -18,26 +18,35 @@ namespace {
 // Takes events of all of a request's generations.
 class GenerationsAnswer : public HttpAnswer {
  public:
-  GenerationsAnswer(InferenceService* service, std::unique_ptr<ApiFormat> format)
-      : format_(std::move(format)), service_(service) {}
+  GenerationsAnswer(ApiRequest request, InferenceService* service,
+                    std::unique_ptr<ApiFormat> format, HttpServer::Wake wake)
+      : format_(std::move(format)),
+        request_(std::move(request)),
+        service_(service),
+        wake_(std::move(wake)) {}
   ~GenerationsAnswer() override {
     if (open_ > 0) service_->Cancel(generations_);
   }
 
-  absl::Status Admit(const ApiRequest& request, const HttpServer::Wake& wake) {
-    for (const auto& input : request.prompts) {
-      // What is wrong with the first copy is said before there is a second.
-      GenerateRequest prompt = request.common;
-      prompt.input = input;
+  // As many of the prompts as may be, one after the other: what is wrong with the first copy of a
+  // request is said before there is a second.
+  absl::Status Admit() {
+    const bool all_at_once = request_.most_at_once >= std::ssize(request_.prompts);
+    while (waiting() > 0 && (all_at_once || open_ < request_.most_at_once)) {
+      GenerateRequest prompt = request_.common;
+      prompt.input = std::move(request_.prompts[generations_.size()]);
       absl::StatusOr<std::shared_ptr<Generation>> generation =
-          service_->Generate(prompt, [wake](Generation::Ready ready) {
+          service_->Generate(prompt, [wake = wake_](Generation::Ready ready) {
             if (ready == Generation::Ready::kAll) wake();
           });
+      if (!all_at_once && open_ > 0 && absl::IsResourceExhausted(generation.status())) {
+        request_.prompts[generations_.size()] = std::move(prompt.input);
+        return absl::OkStatus();  // it follows when one of them has ended
+      }
       if (!generation.ok()) return generation.status();
       generations_.push_back(*std::move(generation));
       open_ += prompt.n;
     }
-    answers_each_ = static_cast<int32_t>(request.common.n);
     return absl::OkStatus();
   }
 
@@ -70,33 +79,43 @@ class GenerationsAnswer : public HttpAnswer {
         Take(static_cast<int32_t>(i), std::move(*event));
       }
     }
+    if (const absl::Status admitted = Admit(); !admitted.ok()) {
+      service_->Cancel(generations_);
+      open_ = 0;
+      return Failed(admitted);
+    }
     return Ready(open_ == 0);
   }
 
+  int64_t waiting() const { return std::ssize(request_.prompts) - std::ssize(generations_); }
+
   void Take(int32_t prompt, Event event) {
+    const auto answers_each = static_cast<int32_t>(request_.common.n);
     if (auto* const accepted = std::get_if<Accepted>(&event)) {
       usage_.prompt += accepted->prompt_tokens;
     } else if (auto* const tokens = std::get_if<Tokens>(&event)) {
       usage_.completion += static_cast<int64_t>(tokens->tokens.size());
-      OnPiece({.index = prompt * answers_each_ + tokens->answer,
+      OnPiece({.index = prompt * answers_each + tokens->answer,
                .prompt = prompt,
                .text = std::move(tokens->text),
                .tokens = std::move(tokens->tokens),
-               .prompt_logprobs = std::move(tokens->prompt_logprobs)});
+               .prompt_logprobs = std::move(tokens->prompt_logprobs),
+               .embedding = std::move(tokens->embedding)});
     } else if (auto* const finished = std::get_if<Finished>(&event)) {
       --open_;
       if (finished->answer == 0) usage_.cached += finished->usage.cached_tokens;
-      OnPiece({.index = prompt * answers_each_ + finished->answer,
+      OnPiece({.index = prompt * answers_each + finished->answer,
                .prompt = prompt,
                .finished = std::move(*finished)});
     }
   }
 
+  ApiRequest request_;
   InferenceService* const service_;
+  const HttpServer::Wake wake_;
   std::vector<std::shared_ptr<Generation>> generations_;  // by prompt
   TokenUsage told_;                                       // in parts
-  int32_t answers_each_ = 1;
-  int64_t open_ = 0;  // answers
+  int64_t open_ = 0;                                      // answers
 };
 
 class CollectedAnswer final : public GenerationsAnswer {
@@ -114,6 +133,7 @@ class CollectedAnswer final : public GenerationsAnswer {
     std::move(piece.tokens.begin(), piece.tokens.end(), std::back_inserter(choice.tokens));
     std::move(piece.prompt_logprobs.begin(), piece.prompt_logprobs.end(),
               std::back_inserter(choice.prompt_logprobs));
+    if (!piece.embedding.empty()) choice.embedding = std::move(piece.embedding);
     if (piece.finished.has_value()) choice.finished = std::move(piece.finished);
   }
   Part Ready(bool last) override {
@@ -166,11 +186,11 @@ std::unique_ptr<HttpAnswer> Answer(const ApiRequest& request, std::unique_ptr<Ap
                                    InferenceService* service, const HttpServer::Wake& wake) {
   std::unique_ptr<GenerationsAnswer> answer;
   if (request.stream) {
-    answer = std::make_unique<StreamedAnswer>(service, std::move(format));
+    answer = std::make_unique<StreamedAnswer>(request, service, std::move(format), wake);
   } else {
-    answer = std::make_unique<CollectedAnswer>(service, std::move(format));
+    answer = std::make_unique<CollectedAnswer>(request, service, std::move(format), wake);
   }
-  const absl::Status admitted = answer->Admit(request, wake);
+  const absl::Status admitted = answer->Admit();
   if (!admitted.ok()) return ToAnswer(ErrorOf(admitted, request.input));
   return answer;
 }

@@ -1,6 +1,8 @@
 // Answers requests of the APIs with what the service generates.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -17,6 +19,9 @@ struct ApiRequest {
   std::vector<decltype(GenerateRequest::input)> prompts;  // at least one
   bool stream = false;
   std::string_view input = "prompt";  // the field that the prompts come from, for errors
+  // So many prompts are with the service at once, and the others follow as these end. The queue may
+  // have less room than that, but for the first.
+  int64_t most_at_once = std::numeric_limits<int64_t>::max();
 };
 
 // Admits the prompts; what the service refuses, or a failure before the first token, is an error

@@ -20,6 +20,7 @@ struct Choice {
   std::string text;
   std::vector<AnswerToken> tokens;
   std::vector<AnswerToken> prompt_logprobs;
+  std::vector<float> embedding;      // in the place of text
   std::optional<Finished> finished;  // in its last piece
 };
 

@@ -15,6 +15,7 @@
 #include "coordinator/gateway/body_reader.h"
 #include "coordinator/gateway/finish_reason.h"
 #include "coordinator/gateway/generation_fields.h"
+#include "coordinator/gateway/prompt_fields.h"
 #include "coordinator/gateway/response_id.h"
 #include "coordinator/gateway/token_text.h"
 
@@ -200,40 +201,7 @@ class CompletionFormat final : public ApiFormat {
   std::map<int32_t, int64_t> offsets_;  // by choice: characters so far
 };
 
-using Input = decltype(GenerateRequest::input);
-
-std::vector<Input> ReadPrompts(BodyReader& body) {
-  constexpr std::string_view kForms =
-      "a string, a list of token ids, or a list of either is expected";
-  const json* const prompt = body.Find("prompt");
-  if (prompt == nullptr) {
-    body.Fail("prompt", "is missing");
-    return {};
-  }
-  if (prompt->is_string()) return {prompt->get<std::string>()};
-  std::vector<Input> inputs;
-  if (prompt->is_array() && !prompt->empty() && prompt->front().is_number()) {
-    if (std::optional<std::vector<uint32_t>> ids = TokenIdsOf(*prompt)) return {*std::move(ids)};
-  } else if (prompt->is_array() && !prompt->empty()) {
-    if (std::ssize(*prompt) > kMaxPrompts) {
-      body.Fail("prompt", absl::StrCat(prompt->size(), " prompts; at most ", kMaxPrompts,
-                                       " are allowed in a request"));
-      return {};
-    }
-    for (const json& item : *prompt) {
-      std::optional<Input> input;
-      if (item.is_string()) input = item.get<std::string>();
-      if (item.is_array() && !item.empty()) input = TokenIdsOf(item);
-      if (!input.has_value()) break;
-      inputs.push_back(*std::move(input));
-    }
-    if (inputs.size() == prompt->size()) return inputs;
-  }
-  body.Fail("prompt", kForms);
-  return {};
-}
-
-std::string TextOf(const Input& input, const model::Tokenizer& tokenizer) {
+std::string TextOf(const PromptInput& input, const model::Tokenizer& tokenizer) {
   if (const auto* text = std::get_if<std::string>(&input)) return *text;
   std::string text;
   if (const auto* ids = std::get_if<std::vector<uint32_t>>(&input)) {
@@ -283,7 +251,7 @@ std::unique_ptr<HttpAnswer> Complete(const json& body, InferenceService* service
   BodyReader reader(body);
   ApiRequest request = {.common = ReadGenerationFields(reader)};
   const Options options = ReadOptions(reader, request.common);
-  request.prompts = ReadPrompts(reader);
+  request.prompts = ReadPrompts(reader, "prompt", kMaxPrompts);
   request.stream = options.stream.stream;
   const int64_t answers = std::ssize(request.prompts) * request.common.n;
   if (answers > kMaxAnswers) {
@@ -293,7 +261,7 @@ std::unique_ptr<HttpAnswer> Complete(const json& body, InferenceService* service
   if (reader.error().has_value()) return ToAnswer(*reader.error());
 
   std::vector<std::string> texts;
-  for (const Input& input : request.prompts) {
+  for (const PromptInput& input : request.prompts) {
     texts.push_back(options.echo ? TextOf(input, *service->model().tokenizer) : "");
   }
   return Answer(request,

@@ -13,6 +13,7 @@
 #include "coordinator/gateway/api_error.h"
 #include "coordinator/gateway/chat.h"
 #include "coordinator/gateway/completions.h"
+#include "coordinator/gateway/embeddings.h"
 #include "coordinator/gateway/json_answer.h"
 #include "coordinator/gateway/messages.h"
 #include "coordinator/gateway/responses.h"
@@ -82,6 +83,8 @@ constexpr Route kRoutes[] = {
      [](const Asked& asked) { return Chat(asked.body, &asked.service, asked.wake); }},
     {"POST", "/v1/responses",
      [](const Asked& asked) { return Responses(asked.body, &asked.service, asked.wake); }},
+    {"POST", "/v1/embeddings",
+     [](const Asked& asked) { return Embed(asked.body, &asked.service, asked.wake); }},
     {"POST", "/v1/messages",
      [](const Asked& asked) { return Messages(asked.body, &asked.service, asked.wake); }},
     {"POST", "/v1/messages/count_tokens",

@@ -69,6 +69,7 @@ void Fill(const Tokens& tokens, const ServedModel& model, v1::GenerateEvent& eve
   for (const AnswerToken& token : tokens.prompt_logprobs) {
     Fill(token, tokenizer, *out.add_prompt_logprobs());
   }
+  out.mutable_embedding()->Add(tokens.embedding.begin(), tokens.embedding.end());
 }
 
 void Fill(const Finished& finished, const ServedModel& /*model*/, v1::GenerateEvent& event) {
@@ -115,6 +116,11 @@ GenerateRequest FromProto(const v1::GenerateRequest& wire, absl::Time deadline) 
   if (wire.has_n()) out.n = wire.n();
   out.priority = wire.priority();
   if (wire.has_prompt_logprobs()) out.prompt_logprobs = wire.prompt_logprobs();
+  if (wire.has_embedding()) {
+    const bool last = wire.embedding().pooling() == v1::Embedding::POOLING_LAST;
+    out.embedding = {.pooling = last ? serving::Pooling::kLast : serving::Pooling::kMean,
+                     .normalized = !wire.embedding().raw()};
+  }
   out.deadline = deadline;
   return out;
 }

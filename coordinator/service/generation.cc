@@ -1,6 +1,7 @@
 #include "coordinator/service/generation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -58,6 +59,15 @@ std::string TakeText(std::string& text) {
   return head;
 }
 
+// Of length 1; zeros stay.
+std::vector<float> Normalized(std::vector<float> values) {
+  double squares = 0;
+  for (const float value : values) squares += double{value} * double{value};
+  if (squares == 0) return values;
+  for (float& value : values) value = static_cast<float>(value / std::sqrt(squares));
+  return values;
+}
+
 }  // namespace
 
 Generation::Generation(serving::RequestId id, std::string public_id, ValidRequest valid,
@@ -65,6 +75,7 @@ Generation::Generation(serving::RequestId id, std::string public_id, ValidReques
                        RequestObserver* observer)
     : public_id_(std::move(public_id)),
       request_(WithId(std::move(valid.request), id)),
+      normalized_(valid.normalized),
       model_(model),
       clock_(clock),
       on_ready_(std::move(on_ready)),
@@ -104,8 +115,10 @@ std::optional<Event> Generation::Next() {
 
 std::optional<Event> Generation::NextOf(Answer& answer) {
   Tokens& pending = answer.pending;
-  if (!pending.tokens.empty() || !pending.text.empty() || !pending.prompt_logprobs.empty()) {
+  if (!pending.tokens.empty() || !pending.text.empty() || !pending.prompt_logprobs.empty() ||
+      !pending.embedding.empty()) {
     Tokens head{.answer = pending.answer};
+    head.embedding = std::exchange(pending.embedding, {});
     head.prompt_logprobs = TakeTokens(pending.prompt_logprobs);
     if (pending.prompt_logprobs.empty()) {
       head.tokens = TakeTokens(pending.tokens);
@@ -157,7 +170,8 @@ absl::Status Generation::Check(const serving::AnswerOutput& output) const {
   if (answer.ended) return absl::OkStatus();
   AnswerState state{.tokens = std::ssize(answer.journal)};
   if (!answer.journal.empty()) state.last_token = answer.journal.back();
-  return CheckOutput(output, request_, state, model_->config.vocab_size);
+  return CheckOutput(output, request_, state, model_->config.vocab_size,
+                     model_->config.hidden_size);
 }
 
 Generation::Progress Generation::OnOutput(const serving::AnswerOutput& output) {
@@ -180,6 +194,7 @@ Generation::Progress Generation::OnOutputLocked(const serving::AnswerOutput& out
   if (answer.journal.empty()) answer.cached_tokens = output.cached_tokens;
   const bool early = output.finish == Finish::kNotFinished;
   AppendTokens(answer, output);
+  answer.pending.embedding = normalized_ ? Normalized(output.embedding) : output.embedding;
   if (answer.text.stop() != nullptr) return End(answer, Finished::Reason::kStop, early);
   switch (output.finish) {
     case Finish::kNotFinished:
@@ -273,6 +288,7 @@ void Generation::AppendTokens(Answer& answer, const serving::AnswerOutput& outpu
     Append(answer, output.tokens[i],
            (last && output.finish == serving::Finish::kEos) || IsEos(output.tokens[i].id));
   }
+  if (embeds()) return;
   const absl::Time now = clock_->Now();
   if (!std::exchange(has_tokens_, true)) observer_->OnFirstToken(now - arrived_);
   std::optional<absl::Duration> gap;
@@ -285,6 +301,7 @@ void Generation::AppendTokens(Answer& answer, const serving::AnswerOutput& outpu
 void Generation::Append(Answer& answer, const serving::SampledToken& token, bool is_eos) {
   gave_tokens_ = true;
   answer.journal.push_back(token.id);
+  if (embeds()) return;
   if (request_.sampling.mirostat_tau > 0) answer.mu = token.mu;
   answer.pending.tokens.push_back(ForClient(token, request_.sampling.logprobs >= 0));
   if (!is_eos) answer.pending.text += answer.text.Push(token.id);
@@ -301,15 +318,16 @@ Generation::Progress Generation::End(Answer& answer, Finished::Reason reason, bo
   const auto until = [&](std::optional<absl::Time> time) { return time.value_or(now) - arrived_; };
   Finished finished{.answer = answer.pending.answer, .reason = reason};
   if (reason == Finished::Reason::kStop) finished.stop = *answer.text.stop();
-  finished.usage = {.prompt_tokens = static_cast<uint32_t>(request_.prompt.size()),
-                    .completion_tokens = static_cast<uint32_t>(answer.journal.size()),
-                    .cached_tokens = static_cast<uint32_t>(answer.cached_tokens),
-                    .queue_time = until(dispatched_),
-                    .first_token_time = until(answer.first_token),
-                    .total_time = until(now)};
+  finished.usage = {
+      .prompt_tokens = static_cast<uint32_t>(request_.prompt.size()),
+      .completion_tokens = embeds() ? 0 : static_cast<uint32_t>(answer.journal.size()),
+      .cached_tokens = static_cast<uint32_t>(answer.cached_tokens),
+      .queue_time = until(dispatched_),
+      .first_token_time = until(answer.first_token),
+      .total_time = until(now)};
   answer.ended = true;
   answer.finished = std::move(finished);
-  const int64_t tokens = std::ssize(answer.journal);
+  const int64_t tokens = embeds() ? 0 : std::ssize(answer.journal);
   std::optional<absl::Duration> per_token;
   if (tokens > 1) per_token = (answer.last_token - *answer.first_token) / (tokens - 1);
   observer_->OnAnswerEnd(EndOf(reason), tokens, per_token);

@@ -110,9 +110,12 @@ class Generation {
   void TellEnd(RequestObserver::AnswerEnd end, absl::StatusCode code)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsEos(int32_t token) const;
+  // Whether the answer is a vector, and its token nobody's business.
+  bool embeds() const { return request_.pooling != serving::Pooling::kNone; }
 
   const std::string public_id_;
   const serving::Request request_;
+  const bool normalized_;  // see ValidRequest
   const ServedModel* const model_;
   const Clock* const clock_;
   const OnReady on_ready_;

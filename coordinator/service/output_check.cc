@@ -64,10 +64,25 @@ absl::Status CheckFinish(Finish finish, const serving::Request& request, const A
   return Wrong("an end of no kind");
 }
 
+absl::Status CheckEmbedding(const serving::AnswerOutput& output, const serving::Request& request,
+                            int64_t hidden_size) {
+  const bool due = request.pooling != serving::Pooling::kNone &&
+                   (output.finish == Finish::kEos || output.finish == Finish::kMaxTokens);
+  if (std::ssize(output.embedding) != (due ? hidden_size : 0)) {
+    return Wrong(absl::StrCat("an embedding of ", output.embedding.size(), " numbers, where ",
+                              due ? hidden_size : 0, " are due"));
+  }
+  if (std::all_of(output.embedding.begin(), output.embedding.end(),
+                  [](float number) { return std::isfinite(number); })) {
+    return absl::OkStatus();
+  }
+  return Wrong("an embedding of numbers that are not finite");
+}
+
 }  // namespace
 
 absl::Status CheckOutput(const serving::AnswerOutput& output, const serving::Request& request,
-                         const AnswerState& answer, int32_t vocab_size) {
+                         const AnswerState& answer, int32_t vocab_size, int64_t hidden_size) {
   if (output.cached_tokens < 0 || output.cached_tokens > std::ssize(request.prompt)) {
     return Wrong(absl::StrCat(output.cached_tokens, " cached tokens of a prompt of ",
                               request.prompt.size()));
@@ -89,6 +104,7 @@ absl::Status CheckOutput(const serving::AnswerOutput& output, const serving::Req
     if (request.prompt_logprobs < 0) return Wrong("log probabilities of a prompt, not asked for");
     SKEIN_RETURN_IF_ERROR(CheckToken(token, /*has_logprob=*/true, vocab_size));
   }
+  SKEIN_RETURN_IF_ERROR(CheckEmbedding(output, request, hidden_size));
   return CheckFinish(output.finish, request, after);
 }
 

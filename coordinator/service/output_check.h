@@ -19,8 +19,9 @@ struct AnswerState {
 
 // InvalidArgument says what is wrong with `output` as the next one of the answer: ids that are no
 // tokens, log probabilities that are none, more tokens than were asked for, tokens after the end,
-// an end without its reason. A failure that the replica admits (kFailed) is in order.
+// an end without its reason or without the embedding that was asked for, [hidden_size] of finite
+// numbers, or one that was not. A failure that the replica admits (kFailed) is in order.
 absl::Status CheckOutput(const serving::AnswerOutput& output, const serving::Request& request,
-                         const AnswerState& answer, int32_t vocab_size);
+                         const AnswerState& answer, int32_t vocab_size, int64_t hidden_size);
 
 }  // namespace skein::coordinator

@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@ using Finish = serving::Finish;
 
 constexpr int32_t kVocabulary = 100;
 constexpr int32_t kEos = 99;
+constexpr int64_t kHidden = 3;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
@@ -25,7 +27,7 @@ absl::Status Check(serving::AnswerOutput output, serving::Request request = {},
                    AnswerState answer = {.tokens = 2, .last_token = 7}) {
   request.max_tokens = 5;
   request.eos_token_ids = {kEos};
-  return CheckOutput(output, request, answer, kVocabulary);
+  return CheckOutput(output, request, answer, kVocabulary, kHidden);
 }
 
 decltype(serving::AnswerOutput::tokens) Tokens(const std::vector<int32_t>& ids) {
@@ -53,6 +55,25 @@ TEST(OutputCheckTest, WhatAReplicaSaysOfASoundAnswerIsInOrder) {
   const serving::SampledToken token{
       .id = 1, .logprob = 1e-7f, .top_logprobs = {{2, -kInf}}, .mu = 9};
   SKEIN_EXPECT_OK(Check({.tokens = {token}, .prompt_logprobs = {token}}, asked));
+}
+
+TEST(OutputCheckTest, AnEmbeddingComesWhereItIsDue) {
+  const auto check = [](std::vector<float> embedding, Finish finish, serving::Pooling pooling) {
+    return Check({.tokens = Tokens({1, 2, 3}), .embedding = std::move(embedding), .finish = finish},
+                 {.pooling = pooling});
+  };
+  using serving::Pooling;
+  SKEIN_EXPECT_OK(check({1, 2, -3}, Finish::kMaxTokens, Pooling::kMean));
+  SKEIN_EXPECT_OK(check({}, Finish::kFailed, Pooling::kMean));
+  for (const auto& [embedding, finish, pooling, wrong] :
+       {std::tuple{std::vector<float>{}, Finish::kMaxTokens, Pooling::kLast, "of 0 numbers"},
+        {{1, 2}, Finish::kMaxTokens, Pooling::kLast, "of 2 numbers, where 3 are due"},
+        {{1, 2, 3}, Finish::kMaxTokens, Pooling::kNone, "of 3 numbers, where 0 are due"},
+        {{1, 2, 3}, Finish::kNotFinished, Pooling::kMean, "of 3 numbers, where 0 are due"},
+        {{1, kNan, 3}, Finish::kMaxTokens, Pooling::kMean, "not finite"}}) {
+    EXPECT_THAT(check(embedding, finish, pooling),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(wrong)));
+  }
 }
 
 TEST(OutputCheckTest, WhatNoReplicaMaySayIsNamed) {

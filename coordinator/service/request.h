@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "serving/output.h"
+#include "serving/request.h"
 #include "serving/sampling_values.h"
 
 namespace skein::coordinator {
@@ -32,6 +33,12 @@ struct Chat {
   std::vector<Message> messages;
 };
 
+// A vector that stands for the prompt, in the place of text.
+struct EmbeddingRequest {
+  serving::Pooling pooling = serving::Pooling::kMean;  // not kNone
+  bool normalized = true;                              // to a length of 1
+};
+
 struct GenerateRequest {
   std::string model;  // empty: the served one
   // Text, token ids, or a conversation.
@@ -45,6 +52,8 @@ struct GenerateRequest {
   int32_t priority = 0;  // higher goes first
   absl::Time deadline = absl::InfiniteFuture();
   std::optional<int32_t> prompt_logprobs;
+  std::optional<EmbeddingRequest>
+      embedding;  // of what says how text is drawn, nothing goes with it
 };
 
 struct Accepted {
@@ -68,6 +77,7 @@ struct Tokens {
   std::vector<AnswerToken> tokens;
   // When asked for, before the first token: of the prompt's tokens from the second one on.
   std::vector<AnswerToken> prompt_logprobs;
+  std::vector<float> embedding;  // [hidden size], alone, where it was asked for
 };
 
 struct Usage {

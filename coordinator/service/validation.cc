@@ -115,6 +115,21 @@ absl::StatusOr<std::vector<int32_t>> PromptTokens(const GenerateRequest& request
   return tokens;
 }
 
+// Of an embedding's request, which draws nothing.
+absl::Status CheckDrawsNothing(const GenerateRequest& request) {
+  const char* const field = !request.sampling.values.empty()       ? "sampling"
+                            : !request.sampling.logit_bias.empty() ? "sampling.logit_bias"
+                            : request.max_tokens.has_value()       ? "max_tokens"
+                            : !request.stops.empty()               ? "stop"
+                            : !request.stop_ids.empty()            ? "stop_ids"
+                            : request.prompt_logprobs.has_value()  ? "prompt_logprobs"
+                            : request.n != 1                       ? "n"
+                                                                   : nullptr;
+  if (field == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": says how text is drawn, and an embedding is asked for"));
+}
+
 absl::StatusOr<int32_t> MaxTokens(std::optional<uint32_t> asked, size_t prompt_tokens,
                                   const ServedModel& model) {
   const int64_t left = model.context_length - static_cast<int64_t>(prompt_tokens);
@@ -174,6 +189,11 @@ absl::StatusOr<ValidRequest> Validate(const GenerateRequest& request, const Serv
                                             "' is not served here; '", model.name, "' is"));
   }
   ValidRequest valid;
+  if (request.embedding.has_value()) {
+    SKEIN_RETURN_IF_ERROR(CheckDrawsNothing(request));
+    valid.request.pooling = request.embedding->pooling;
+    valid.normalized = request.embedding->normalized;
+  }
   SKEIN_ASSIGN_OR_RETURN(valid.request.sampling, ResolveSampling(request.sampling, model.defaults));
   if (!request.sampling.values.contains("seed")) valid.request.sampling.seed = random_seed;
   SKEIN_RETURN_IF_ERROR(CheckRange("n", request.n, 1, kMaxAnswers));
@@ -191,6 +211,12 @@ absl::StatusOr<ValidRequest> Validate(const GenerateRequest& request, const Serv
   SKEIN_RETURN_IF_ERROR(CheckStops(request.stops));
   valid.stops = request.stops;
   SKEIN_ASSIGN_OR_RETURN(valid.request.prompt, PromptTokens(request, model));
+  if (request.embedding.has_value()) {
+    // The most likely token ends the answer, and nobody reads it.
+    valid.request.sampling = {.temperature = 0};
+    valid.request.max_tokens = 1;
+    return valid;
+  }
   SKEIN_ASSIGN_OR_RETURN(valid.request.max_tokens,
                          MaxTokens(request.max_tokens, valid.request.prompt.size(), model));
   SKEIN_ASSIGN_OR_RETURN(valid.request.eos_token_ids, EndIds(request, model));

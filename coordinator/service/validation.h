@@ -16,6 +16,7 @@ namespace skein::coordinator {
 struct ValidRequest {
   serving::Request request;  // without id
   std::vector<std::string> stops;
+  bool normalized = false;  // the embedding, where one is asked for
 };
 
 // Checks and tokenizes. NotFound for another model's name; otherwise InvalidArgument that names the

@@ -128,6 +128,33 @@ TEST(ValidationTest, TheClientsStopIdsEndAnAnswerBesidesTheModelsEosOrInItsPlace
   }
 }
 
+TEST(ValidationTest, AnEmbeddingIsOneTokenThatDrawsNothing) {
+  const ServedModel model = MakeFakeModel();
+  GenerateRequest request = Prompt("abc");
+  request.embedding = {.pooling = serving::Pooling::kLast, .normalized = false};
+  SKEIN_ASSERT_OK_AND_ASSIGN(const ValidRequest valid, Validate(request, model, 1));
+  EXPECT_EQ(valid.request.pooling, serving::Pooling::kLast);
+  EXPECT_FALSE(valid.normalized);
+  EXPECT_EQ(valid.request.max_tokens, 1);
+  EXPECT_EQ(valid.request.sampling.temperature, 0);
+  EXPECT_THAT(valid.request.eos_token_ids, IsEmpty());
+  EXPECT_THAT(valid.request.prompt, ElementsAre('a', 'b', 'c'));
+
+  const auto refused = [&](const std::string& field, const auto& change) {
+    GenerateRequest changed = request;
+    change(changed);
+    EXPECT_THAT(Validate(changed, model, 1).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(field + ": says how")));
+  };
+  refused("sampling", [](auto& r) { r.sampling.values["top_k"] = 3; });
+  refused("sampling.logit_bias", [](auto& r) { r.sampling.logit_bias = {{.id = 1, .bias = 2}}; });
+  refused("max_tokens", [](auto& r) { r.max_tokens = 1; });
+  refused("stop", [](auto& r) { r.stops = {"x"}; });
+  refused("stop_ids", [](auto& r) { r.stop_ids = {1}; });
+  refused("prompt_logprobs", [](auto& r) { r.prompt_logprobs = 0; });
+  refused("n", [](auto& r) { r.n = 2; });
+}
+
 TEST(ValidationTest, TheLastTokenOfTheContextCanBeAskedFor) {
   const ServedModel model = MakeFakeModel();
   GenerateRequest request = Prompt(std::string(31, 'x'));

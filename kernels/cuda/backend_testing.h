@@ -164,7 +164,9 @@ class Layer {
     }
     p_.Add(AddOp{residual, delta, residual});
     p_.Add(GatherRowsOp{residual, last});
-    p_.Add(RmsNormOp{last, p_.AddVector(RandomFloats(5, of.hidden, of.last_gain)), kEps, last});
+    const WeightId gain = p_.AddVector(RandomFloats(5, of.hidden, of.last_gain));
+    p_.Add(RmsNormOp{last, gain, kEps, last});
+    p_.program.pooled = {residual, gain, kEps};
     WeightId head = table;
     if (of.split) {
       // As they have the embedding.

@@ -43,6 +43,39 @@ TEST_F(CudaBackendTest, PromptsAndDecodingAgreeWithTheReference) {
   RunAndCompare(Decode({2, 1, 0, 3}, 30));
 }
 
+// Also by batches that would go by one kernel else, which leaves no rows to pool.
+TEST_F(CudaBackendTest, PooledRowsAreTheReferences) {
+  const auto run_and_compare = [&](Layer& gpu, Batch batch, const std::vector<int32_t>& pooled) {
+    for (size_t i = 0; i < pooled.size(); ++i) batch.sequences[i].pooled = pooled[i];
+    SKEIN_ASSERT_OK(gpu.Run(batch));
+    SKEIN_ASSERT_OK(reference_->Run(batch));
+    const std::vector<PooledRows>& got = gpu.executable().result(0).pooled;
+    const std::vector<PooledRows>& want = reference_->executable().result(0).pooled;
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i].slot, want[i].slot);
+      EXPECT_EQ(got[i].rows, want[i].rows);
+      double error = 0, square = 0;
+      for (size_t c = 0; c < want[i].sum.size(); ++c) {
+        error += std::pow(got[i].sum[c] - want[i].sum[c], 2);
+        square += std::pow(want[i].sum[c], 2);
+      }
+      EXPECT_LT(std::sqrt(error / square), 0.02) << got[i].rows << " rows";
+    }
+  };
+  Layer by_one_kernel(*MakeCudaBackend({.decode = DecodeForm::kPersistent}));
+  for (Layer* const gpu : {gpu_.get(), &by_one_kernel}) {
+    reference_ = std::make_unique<Layer>(MakeReferenceBackend());
+    run_and_compare(*gpu, Start(0, 17, 10), {17});
+    Batch mixed = Decode({0}, 9);
+    Join(mixed, Start(1, 100, 20));
+    Join(mixed, Start(2, 33, 40));
+    run_and_compare(*gpu, mixed, {0, 100, 1});
+    run_and_compare(*gpu, Decode({0, 1, 2}, 11), {1, 0, 1});
+    run_and_compare(*gpu, Decode({0, 1}, 12), {0, 0});
+  }
+}
+
 // Both round keys and values, which differ by what came before them, to the same integers or to
 // neighbours: an error of up to a step, max / 127, where there was none. Logits still agree.
 TEST_F(CudaBackendTest, AnInt8CacheIsTheReferences) {

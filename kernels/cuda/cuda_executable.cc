@@ -122,6 +122,7 @@ absl::Status CudaExecutable::Init() {
   SKEIN_ASSIGN_OR_RETURN(bits_, PinnedMemory::Allocate(pinned.masks, "masks"));
   SKEIN_ASSIGN_OR_RETURN(put_down_, PinnedMemory::Allocate(pinned.put_down, "histories"));
   SKEIN_ASSIGN_OR_RETURN(logits_, PinnedMemory::Allocate(pinned.logits, "logits"));
+  SKEIN_ASSIGN_OR_RETURN(pooled_, PinnedMemory::Allocate(pinned.pooled, "pooled rows"));
   return absl::OkStatus();
 }
 
@@ -164,6 +165,9 @@ absl::Status CudaExecutable::WarmUp() {
   SKEIN_CUDA_RETURN_IF_ERROR(cudaSetDevice(facts_.device));
   Tell("loading kernels");
   SKEIN_RETURN_IF_ERROR(LoadKernels());
+  if (program_.logits >= 0 && program_.pooled.in >= 0) {
+    SKEIN_ASSIGN_OR_RETURN(pooler_, Pooler::Create(program_, *bindings_.weights));
+  }
   for (const int32_t rows : TunedRows(limits_)) {
     Tell(absl::StrCat("tuning products of ", FormatCount(rows, "row")));
     SKEIN_RETURN_IF_ERROR(compiled_->Tune(LargestShape(rows)));
@@ -268,7 +272,10 @@ absl::Status CudaExecutable::Run(int i) {
   if (bindings_.collectives != nullptr) bindings_.collectives->BeginBatch(batch);
   SKEIN_RETURN_IF_ERROR(CopyPages(batch));
   const BatchShape shape = ShapeOf(i);
-  const bool persistent = profile_steps_ == 0 && GoesPersistent(shape);
+  runs_[i].pools =
+      pooler_.has_value() && std::any_of(batch.sequences.begin(), batch.sequences.end(),
+                                         [](const BatchSequence& of) { return of.pooled > 0; });
+  const bool persistent = profile_steps_ == 0 && GoesPersistent(i, shape);
   const int32_t padded = profile_steps_ > 0 || persistent ? 0 : GraphRows();
   runs_[i].what =
       absl::StrCat("step ", batch.step, ": ", FormatCount(rows_.sequences(), "sequence"), " of ",

@@ -31,6 +31,7 @@
 #include "kernels/cuda/persistent/persistent_program.h"
 #include "kernels/cuda/resources.h"
 #include "kernels/host/masks.h"
+#include "kernels/host/pooler.h"
 #include "kernels/host/sampler.h"
 #include "kernels/host/slots.h"
 #include "kernels/ops/backend.h"
@@ -124,6 +125,7 @@ class CudaExecutable final : public Executable {
     std::vector<const SlotUpdate*> shortened;
     std::vector<int64_t> first_positions;  // [sequences]
     absl::Status status;                   // of the draws
+    bool pools = false;                    // some of its sequences do
     BatchResult result;
     // [sequences that draw]: guesses whose outcome the slots have not heard of; else empty.
     std::vector<int32_t> guesses;
@@ -175,7 +177,7 @@ class CudaExecutable final : public Executable {
   // Gives the stream a step, which has all sums over shards.
   absl::Status ReplaySums(absl::FunctionRef<absl::Status()> launch);
   // Whether such a batch does.
-  bool GoesPersistent(const BatchShape& shape) const;
+  bool GoesPersistent(int i, const BatchShape& shape) const;
   void Tell(std::string_view stage) const;  // of WarmUp
   absl::Status CopyPages(const Batch& batch);
   absl::Status StartDraws(const SlotStart& start, int i);
@@ -207,6 +209,10 @@ class CudaExecutable final : public Executable {
   absl::Status AwaitMasks(const BatchRun& run);
   uint32_t* BitsOf(int i) const;  // [outputs, MaskWords]
   absl::Status CopyRows(const BatchRun& run);
+  // [rows, cols] of the buffer that is pooled, in the host's memory.
+  std::byte* PooledRowsOf(int i) const;
+  absl::Status CopyPooledRows(const BatchRun& run);
+  void ForEach(int64_t tasks, absl::FunctionRef<void(int64_t)> task) const;
   absl::Status DrawWithOthers(BatchRun& run);
   void TakeUpDraws(const BatchRun& run);
   bool sharded() const { return program_.vocab_shards > 1; }
@@ -239,6 +245,7 @@ class CudaExecutable final : public Executable {
   PinnedMemory put_down_;  // [batches][kPutDownBytes]
   int64_t put_down_bytes_ = 0;  // of the batch that is enqueued
   PinnedMemory logits_;         // float [outputs, cols], of the batch that draws last
+  PinnedMemory pooled_;         // [batches][rows, cols]
   std::unique_ptr<Blas> blas_;
   Workspace workspace_;
   std::unique_ptr<CompiledProgram> compiled_;
@@ -263,6 +270,7 @@ class CudaExecutable final : public Executable {
   absl::Status between_;  // of After and SetTokens, for the next batch to tell
 
   std::optional<Sampler> sampler_;  // used in the order of host_stream_ alone
+  std::optional<Pooler> pooler_;    // set by WarmUp, where rows can be pooled
   TokenMasks masks_;
   mutable Mutex mutex_;
   absl::Status aborted_ ABSL_GUARDED_BY(mutex_);

@@ -138,8 +138,10 @@ absl::StatusOr<StepTimes> CudaExecutable::TimeDecode(int32_t rows, const OwnedGr
   return StepTimes{times[0] / times[2], times[1] / times[2]};
 }
 
-bool CudaExecutable::GoesPersistent(const BatchShape& shape) const {
+bool CudaExecutable::GoesPersistent(int i, const BatchShape& shape) const {
   if (persistent_ == nullptr || !persistent_->Takes(shape)) return false;
+  // The one kernel leaves no rows to pool.
+  if (runs_[i].pools) return false;
   const int64_t of_rows =
       std::accumulate(rows_.positions.begin(), rows_.positions.end(), int64_t{0});
   const int64_t of_sequences = std::accumulate(rows_.context_lengths.begin(),

@@ -127,6 +127,27 @@ absl::Status CudaExecutable::CopyRows(const BatchRun& run) {
   return absl::OkStatus();
 }
 
+std::byte* CudaExecutable::PooledRowsOf(int i) const {
+  return pooled_.data() + i * (pooled_.bytes() / kBatches);
+}
+
+absl::Status CudaExecutable::CopyPooledRows(const BatchRun& run) {
+  const BufferSpec& buffer = program_.buffers[program_.pooled.in];
+  const int64_t row_bytes = DTypeBytes(buffer.dtype, buffer.cols);
+  const auto* const from =
+      static_cast<const std::byte*>(workspace_.Buffer(program_.pooled.in, run.batch));
+  int64_t end = 0;
+  for (const BatchSequence& sequence : batches_[run.batch].sequences) {
+    end += sequence.rows;
+    if (sequence.pooled == 0) continue;
+    const int64_t begin = (end - sequence.pooled) * row_bytes;
+    SKEIN_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(PooledRowsOf(run.batch) + begin, from + begin,
+                                               static_cast<size_t>(sequence.pooled * row_bytes),
+                                               cudaMemcpyDeviceToHost, CudaStream(stream_.get())));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CudaExecutable::EnqueueDraws(int i) {
   last_drawn_count_ = 0;
   BatchRun& run = runs_[i];
@@ -142,6 +163,7 @@ absl::Status CudaExecutable::EnqueueDraws(int i) {
   rows.drawn += upload_.greedy;
   SKEIN_RETURN_IF_ERROR(EnqueueSampled(run, rows));
   if (run.by_host) SKEIN_RETURN_IF_ERROR(CopyRows(run));
+  if (run.pools) SKEIN_RETURN_IF_ERROR(CopyPooledRows(run));
   if (run.by_host && sharded()) return DrawWithOthers(run);
   SKEIN_RETURN_IF_ERROR(finished_.Record(stream_.get()));
   SKEIN_RETURN_IF_ERROR(finished_.Delay(host_stream_.get()));
@@ -298,6 +320,10 @@ void CudaExecutable::NumberMade(BatchRun& run) const {
   }
 }
 
+void CudaExecutable::ForEach(int64_t tasks, absl::FunctionRef<void(int64_t)> task) const {
+  pool_->ForEach(tasks, [&task](int64_t i, int) { task(i); });
+}
+
 void CudaExecutable::Draw(void* run) {
   auto& self = *static_cast<BatchRun*>(run);
   self.status = self.self->Draw(self);
@@ -321,7 +347,7 @@ absl::Status CudaExecutable::Draw(BatchRun& run) {
   };
   const auto first_position = [&run](int64_t sequence) { return run.first_positions[sequence]; };
   const auto for_each = [this](int64_t tasks, absl::FunctionRef<void(int64_t)> task) {
-    pool_->ForEach(tasks, [&task](int64_t i, int) { task(i); });
+    ForEach(tasks, task);
   };
   const auto mask = [&](int32_t slot) {
     return masks_.Await(run.batch, slot, [this] {
@@ -336,6 +362,11 @@ absl::Status CudaExecutable::Draw(BatchRun& run) {
                                           .mask = mask},
                                          run.result));
   masks_.Clear(run.batch);
+  run.result.pooled.clear();
+  if (run.pools) {
+    pooler_->Pool(batch, program_.buffers[program_.pooled.in].dtype, PooledRowsOf(run.batch),
+                  for_each, run.result.pooled);
+  }
   auto* pair = reinterpret_cast<SetPair*>(drawn_.data()) + int64_t{run.batch} * limits_.slots;
   for (const SampledTokens& drawn : run.result.sampled) {
     *pair++ = {drawn.slot, drawn.tokens.empty() ? 0 : drawn.tokens.back().id};

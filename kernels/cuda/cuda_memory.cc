@@ -235,6 +235,15 @@ absl::Status CudaWeights::Make(const WeightRows& rows, const CountedRows& number
                  stream_.get());
 }
 
+absl::StatusOr<std::vector<float>> CudaWeights::ReadVector(WeightId weight) const {
+  SKEIN_RETURN_IF_ERROR(UseDevice(device_));
+  SKEIN_RETURN_IF_ERROR(stream_.Synchronize());
+  std::vector<float> values(static_cast<size_t>(specs()[weight].spec.cols));
+  SKEIN_CUDA_RETURN_IF_ERROR(cudaMemcpy(values.data(), floats(weight),
+                                        values.size() * sizeof(float), cudaMemcpyDeviceToHost));
+  return values;
+}
+
 absl::Status CudaWeights::FinishLoading() {
   SKEIN_RETURN_IF_ERROR(UseDevice(device_));
   SKEIN_RETURN_IF_ERROR(stream_.Synchronize());

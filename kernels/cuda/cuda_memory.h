@@ -31,6 +31,7 @@ class CudaWeights final : public Weights {
   absl::StatusOr<std::unique_ptr<Staging>> Stage(int64_t bytes) override;
   absl::Status Load(const WeightRows& rows, std::unique_ptr<Staging> staged) override;
   absl::Status Make(const WeightRows& rows, const CountedRows& numbers) override;
+  absl::StatusOr<std::vector<float>> ReadVector(WeightId weight) const override;
   absl::Status FinishLoading() override;
 
   const std::byte* data(WeightId weight) const { return memory_.data() + offsets_[weight]; }

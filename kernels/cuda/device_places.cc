@@ -100,6 +100,10 @@ int64_t PageBytes(const KvSpec& spec) {
 PinnedSizes PinnedBy(const Program& program, const Limits& limits) {
   constexpr int64_t kBatches = Executable::kBatches;
   PinnedSizes sizes = {.uploads = kBatches * BatchUpload::MaxBytes(limits)};
+  if (program.pooled.in >= 0) {
+    const BufferSpec& pooled = program.buffers[program.pooled.in];
+    sizes.pooled = kBatches * DTypeBytes(pooled.dtype, limits.rows * pooled.cols);
+  }
   if (program.logits < 0) return sizes;
   sizes.drawn = kBatches * limits.slots * static_cast<int64_t>(sizeof(SetPair));
   const int64_t draws = kBatches * limits.outputs;

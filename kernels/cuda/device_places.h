@@ -57,8 +57,9 @@ inline constexpr int64_t kPutDownBytes = int64_t{512} << 10;
 struct PinnedSizes {
   int64_t uploads = 0;  // of all batches
   int64_t drawn = 0, made = 0, masks = 0, put_down = 0, logits = 0;
+  int64_t pooled = 0;  // of all batches
 
-  int64_t sum() const { return uploads + drawn + made + masks + put_down + logits; }
+  int64_t sum() const { return uploads + drawn + made + masks + put_down + logits + pooled; }
 };
 PinnedSizes PinnedBy(const Program& program, const Limits& limits);
 

@@ -61,6 +61,10 @@ TEST(PinnedByTest, LogitsAndBatchesOfManySequencesWeighMost) {
   EXPECT_EQ(sizes.sum(),
             2 * upload + sizes.drawn + sizes.made + sizes.masks + sizes.put_down + sizes.logits);
   EXPECT_EQ(MostPinnedBytes(program, limits), sizes.sum());
+  program.buffers[0].dtype = DType::kBF16;
+  program.pooled.in = 0;
+  EXPECT_EQ(PinnedBy(program, limits).pooled, 2 * 2048 * 4096 * 2);
+  EXPECT_EQ(PinnedBy(program, limits).sum(), sizes.sum() + 2 * 2048 * 4096 * 2);
   program.weights[0].spec.rows = 1 << 20;
   EXPECT_EQ(MostPinnedBytes(program, limits), int64_t{256} << 20);
 }

@@ -46,6 +46,14 @@ absl::Status HostExecutable::Init() {
   return AllocateBuffers();
 }
 
+absl::Status HostExecutable::WarmUp() {
+  if (program_.pooled.in >= 0) {
+    SKEIN_ASSIGN_OR_RETURN(pooler_, Pooler::Create(program_, *bindings_.weights));
+  }
+  warm_ = true;
+  return absl::OkStatus();
+}
+
 View HostExecutable::port(BufferId id, int i) {
   if (id < 0 || id >= static_cast<BufferId>(data_.size()) || !program_.buffers[id].port) return {};
   if (hops_[i][id] != nullptr) {
@@ -133,6 +141,13 @@ absl::Status HostExecutable::Sample(int i) {
   return absl::OkStatus();
 }
 
+void HostExecutable::Pool(int i) {
+  pooler_->Pool(
+      batches_[i], DType::kF32, reinterpret_cast<const std::byte*>(data(program_.pooled.in)),
+      [this](int64_t tasks, absl::FunctionRef<void(int64_t)> task) { ForEach(tasks, task); },
+      results_[i].pooled);
+}
+
 void HostExecutable::SetTokens(absl::Span<const int32_t> slots, absl::Span<const int32_t> tokens) {
   for (size_t i = 0; i < slots.size(); ++i) slots_->SetToken(slots[i], tokens[i]);
 }
@@ -165,6 +180,7 @@ absl::StatusOr<Ticket> HostExecutable::Enqueue(int i) {
   SKEIN_RETURN_IF_ERROR(RunOps());
   GiveOutput(i);
   if (sampler_.has_value()) SKEIN_RETURN_IF_ERROR(Sample(i));
+  if (pooler_.has_value()) Pool(i);
   return ++tickets_;
 }
 

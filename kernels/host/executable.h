@@ -16,6 +16,7 @@
 #include "kernels/host/expert_counts.h"
 #include "kernels/host/masks.h"
 #include "kernels/host/memory.h"
+#include "kernels/host/pooler.h"
 #include "kernels/host/sampler.h"
 #include "kernels/host/slots.h"
 #include "kernels/ops/backend.h"
@@ -29,10 +30,7 @@ namespace skein::kernels {
 // an Abort must end these waits alone.
 class HostExecutable : public Executable {
  public:
-  absl::Status WarmUp() final {
-    warm_ = true;
-    return absl::OkStatus();
-  }
+  absl::Status WarmUp() final;
   Batch& batch(int i) final { return batches_[i]; }
   View port(BufferId id, int i) final;
   absl::StatusOr<Ticket> Enqueue(int i) final;
@@ -83,6 +81,7 @@ class HostExecutable : public Executable {
   void TakeInput(int i);
   void GiveOutput(int i);
   absl::Status Sample(int i);
+  void Pool(int i);
   int64_t MaxRows(BufferId id) const { return BufferRows(program_.buffers[id], limits_); }
 
   const Program program_;
@@ -92,6 +91,7 @@ class HostExecutable : public Executable {
   BatchRules rules_;
   std::optional<SlotStates> slots_;  // set by Init
   std::optional<Sampler> sampler_;   // unset where the Program has no logits
+  std::optional<Pooler> pooler_;     // set by WarmUp, where rows can be pooled
   std::array<Batch, kBatches> batches_;
   std::array<BatchResult, kBatches> results_;
   TokenMasks masks_;

@@ -23,6 +23,10 @@ class HostWeights : public Weights {
   absl::StatusOr<std::unique_ptr<Staging>> Stage(int64_t bytes) final;
   absl::Status Load(const WeightRows& rows, std::unique_ptr<Staging> staged) final;
   absl::Status FinishLoading() final { return absl::OkStatus(); }
+  absl::StatusOr<std::vector<float>> ReadVector(WeightId weight) const final {
+    const auto* const begin = reinterpret_cast<const float*>(data(weight));
+    return std::vector<float>(begin, begin + spec(weight).cols);
+  }
 
  protected:
   explicit HostWeights(const Program& program);

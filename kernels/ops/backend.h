@@ -103,6 +103,8 @@ class Weights {
   virtual absl::Status Make(const WeightRows& /*rows*/, const CountedRows& /*numbers*/) {
     return absl::UnimplementedError("this back end makes no weights");
   }
+  // Returns the numbers of a vector whose rows have come.
+  virtual absl::StatusOr<std::vector<float>> ReadVector(WeightId weight) const = 0;
   // Call it once all rows have come, before Compile.
   virtual absl::Status FinishLoading() = 0;
 

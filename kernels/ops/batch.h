@@ -83,6 +83,7 @@ struct BatchSequence {
   // state goes from draw to draw, no guess counts as right.
   int32_t guesses = 0;
   bool masked = false;  // its draws wait for Executable::SetMask
+  int32_t pooled = 0;   // the last so many rows are summed up: see Program::pooled
 };
 
 // The lists take effect in this order, and copies one after the other. Rows are those of the
@@ -139,10 +140,19 @@ struct PromptLogprobs {
   std::string error;  // not empty: `tokens` is void
 };
 
-// Both lists are in the order of the batch's sequences.
+// The sum over a sequence's pooled rows. Doubles, so that it hardly matters how a prompt was cut
+// into chunks.
+struct PooledRows {
+  int32_t slot = 0;
+  int64_t rows = 0;
+  std::vector<double> sum;  // [cols]
+};
+
+// The lists are in the order of the batch's sequences.
 struct BatchResult {
   std::vector<SampledTokens> sampled;
   std::vector<PromptLogprobs> prompt_logprobs;
+  std::vector<PooledRows> pooled;
 };
 
 }  // namespace skein::kernels

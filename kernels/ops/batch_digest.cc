@@ -48,6 +48,7 @@ uint32_t DigestOf(const Batch& batch) {
     digest.Add(sequence.outputs);
     digest.Add(sequence.draws);
     digest.Add(sequence.guesses);
+    digest.Add(sequence.pooled);
   }
   digest.AddList(batch.token_ids);
   return digest.Fold();

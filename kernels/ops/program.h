@@ -200,6 +200,13 @@ struct AddGatedOp {
   BufferId buffer;
 };
 
+// RmsNorm of these rows is what BatchSequence::pooled sums up.
+struct PooledBuffer {
+  BufferId in = -1;  // with a row for each token; -1: nothing can be pooled
+  WeightId gain = -1;
+  float eps = 0;
+};
+
 using Op = std::variant<EmbedOp, RmsNormOp, AddOp, AddRmsNormOp, MatMulOp, AddBiasOp, QkNormOp,
                         RopeAppendKvOp, AttentionOp, GluOp, ScaleOp, SoftCapOp, GatherRowsOp,
                         AllReduceOp, RouteOp, ExpertsOp, CombineExpertsOp, AddGatedOp>;
@@ -223,6 +230,9 @@ struct Program {
   // Products with quantised weights take their inputs as they are; else rounded to 8 bits (see
   // QuantizedRows), by back ends that multiply integers faster.
   bool exact = false;
+  // On the last stage the model's hidden states. The buffer is what the last operation that writes
+  // it leaves.
+  PooledBuffer pooled;
   // Tokens are drawn from this port, [outputs, >= the part's tokens]; -1 on other than the last
   // stage. Each of `vocab_shards` shards has a part of the vocabulary, all of as many blocks.
   BufferId logits = -1;

@@ -42,6 +42,7 @@ class Checker {
     SKEIN_RETURN_IF_ERROR(Port("input", program_.input, BufferSpec::Rows::kTokens));
     SKEIN_RETURN_IF_ERROR(Port("output", program_.output, BufferSpec::Rows::kTokens));
     SKEIN_RETURN_IF_ERROR(Port("logits", program_.logits, BufferSpec::Rows::kOutputs));
+    SKEIN_RETURN_IF_ERROR(Pooled());
     SKEIN_RETURN_IF_ERROR(Vocabulary());
     if (!IsFloat(program_.hop_dtype)) return Invalid("hops of ", Name(program_.hop_dtype));
     if (program_.input < 0) return absl::OkStatus();
@@ -196,6 +197,13 @@ class Checker {
       return Invalid("logits: ", stride, " tokens in ", Cols(program_.logits), " columns");
     }
     return absl::OkStatus();
+  }
+  absl::Status Pooled() const {
+    const PooledBuffer& pooled = program_.pooled;
+    if (pooled.in == -1) return absl::OkStatus();
+    SKEIN_RETURN_IF_ERROR(Buffer("pooled", pooled.in));
+    if (!Tokens(pooled.in)) return Invalid("pooled: a buffer must have a row for each token");
+    return Vector("pooled: gain", pooled.gain, Cols(pooled.in));
   }
   absl::Status Port(const char* what, BufferId id, BufferSpec::Rows rows) const {
     if (id == -1) return absl::OkStatus();

@@ -76,6 +76,10 @@ absl::Status ValidateSequence(const BatchRules& rules, const BatchSequence& sequ
     return Invalid("slot ", sequence.slot, " tells of its prompt with ", sequence.outputs,
                    " outputs of ", sequence.rows, " rows");
   }
+  if (sequence.pooled < 0 || sequence.pooled > sequence.rows) {
+    return Invalid("slot ", sequence.slot, " pools ", sequence.pooled, " of ", sequence.rows,
+                   " rows");
+  }
   if (sequence.masked && !sequence.draws) {
     return Invalid("slot ", sequence.slot, " has a mask and is not to be sampled from");
   }

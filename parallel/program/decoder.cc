@@ -379,6 +379,7 @@ class DecoderBuilder {
     builder_.Add(kernels::GatherRowsOp{residual_, last});
     SKEIN_ASSIGN_OR_RETURN(const WeightId gain, AddGain("model.norm.weight", config_.hidden_size));
     builder_.Add(kernels::RmsNormOp{last, gain, eps(), last});
+    program().pooled = {residual_, gain, eps()};
     WeightId head = embedding_;  // tied, and on this rank already
     if (head < 0 || !config_.tie_word_embeddings) {
       const char* tensor = config_.tie_word_embeddings ? kEmbedding : "lm_head.weight";

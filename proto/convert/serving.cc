@@ -48,6 +48,29 @@ Finish FromProto(wire::AnswerOutput::Finish finish) {
   }
 }
 
+wire::Request::Pooling ToProto(serving::Pooling pooling) {
+  switch (pooling) {
+    case serving::Pooling::kNone:
+      return wire::Request::NONE;
+    case serving::Pooling::kLast:
+      return wire::Request::LAST;
+    case serving::Pooling::kMean:
+      return wire::Request::MEAN;
+  }
+  return wire::Request::NONE;
+}
+
+serving::Pooling FromProto(wire::Request::Pooling pooling) {
+  switch (pooling) {
+    case wire::Request::LAST:
+      return serving::Pooling::kLast;
+    case wire::Request::MEAN:
+      return serving::Pooling::kMean;
+    default:
+      return serving::Pooling::kNone;
+  }
+}
+
 void ToProto(const serving::SamplingParams& params, wire::Request& out) {
   v1::Sampling& sampling = *out.mutable_sampling();
   ScalarsToProto(params, sampling);
@@ -112,6 +135,7 @@ void ToProto(const serving::Request& request, absl::Time now, wire::Request& out
   }
   out.set_waited_seconds(absl::ToDoubleSeconds(request.waited));
   out.set_prompt_logprobs(request.prompt_logprobs);
+  out.set_pooling(ToProto(request.pooling));
   out.set_max_tokens(static_cast<uint32_t>(request.max_tokens));
   out.mutable_eos_token_ids()->Add(request.eos_token_ids.begin(), request.eos_token_ids.end());
   ToProto(request.sampling, out);
@@ -128,6 +152,7 @@ serving::Request FromProto(const wire::Request& request, absl::Time now) {
       // A clock that was set back meanwhile makes nobody younger than new.
       .waited = absl::Seconds(std::max(request.waited_seconds(), 0.0)),
       .prompt_logprobs = request.prompt_logprobs(),
+      .pooling = FromProto(request.pooling()),
       .sampling = SamplingFromProto(request)};
   for (const wire::AnswerStart& answer : request.answers()) {
     out.answers.push_back({.index = static_cast<int32_t>(answer.index()),
@@ -234,6 +259,7 @@ wire::StepOutput ToProto(const serving::StepOutput& output) {
     to.set_finish(ToProto(answer.finish));
     to.set_error(answer.error);
     to.set_cached_tokens(answer.cached_tokens);
+    to.mutable_embedding()->Add(answer.embedding.begin(), answer.embedding.end());
   }
   *out.mutable_load() = ToProto(output.load);
   return out;
@@ -248,6 +274,7 @@ serving::StepOutput FromProto(const wire::StepOutput& output) {
     to.finish = FromProto(from.finish());
     to.error = Printable(from.error());
     to.cached_tokens = from.cached_tokens();
+    to.embedding = {from.embedding().begin(), from.embedding().end()};
     for (const wire::Token& token : from.tokens()) to.tokens.push_back(FromProto(token));
     for (const wire::Token& token : from.prompt_logprobs()) {
       to.prompt_logprobs.push_back(FromProto(token));

@@ -7,7 +7,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "parallel/plan/held_pages.h"
 
 namespace skein::worker {
 namespace {
@@ -33,49 +32,6 @@ ReplicaState::~ReplicaState() = default;
 
 // ---- Requests ----
 
-absl::Status ReplicaState::Validate(const serving::Request& request) const {
-  if (request.prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
-  const auto answers = static_cast<int64_t>(request.answers.size());
-  if (answers < 1 || answers > limits_.max_num_seqs) {
-    return absl::InvalidArgumentError(absl::StrCat(answers, " answers: not in [1, ",
-                                                   limits_.max_num_seqs,
-                                                   "], the sequences that run at once"));
-  }
-  std::vector<const std::vector<int32_t>*> lists = {&request.prompt};
-  for (const serving::AnswerStart& answer : request.answers) {
-    lists.push_back(&answer.output);
-    if (std::ssize(answer.output) >= request.max_tokens) {
-      return absl::InvalidArgumentError(absl::StrCat("max_tokens is ", request.max_tokens, ", and ",
-                                                     answer.output.size(), " were given already"));
-    }
-  }
-  for (const auto* tokens : lists) {
-    for (int32_t token : *tokens) {
-      if (token < 0 || token >= limits_.vocab_size) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "token id ", token, " is outside of the vocabulary of ", limits_.vocab_size));
-      }
-    }
-  }
-  const int64_t longest = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
-  if (longest > limits_.context_length) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a prompt of ", request.prompt.size(), " tokens and an answer of ",
-                     request.max_tokens, " exceed the context of ", limits_.context_length));
-  }
-  const SchedulerLimits& scheduler = limits_.scheduler;
-  int64_t held = plan::MostHeldPages(longest, scheduler.window, scheduler.max_num_batched_tokens,
-                                     scheduler.page_size);
-  // Behind a window an answer's first write may copy a page while all others are held.
-  if (scheduler.window > 0 && answers > 1) ++held;
-  if (held > limits_.pages) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the KV cache has ", limits_.pages, " pages of ", scheduler.page_size,
-                     " tokens, and the request of ", longest, " tokens may need ", held));
-  }
-  return absl::OkStatus();
-}
-
 ReplicaState::Sequence& ReplicaState::NewSequence(std::shared_ptr<const serving::Request> request,
                                                   const serving::AnswerStart& start,
                                                   absl::Time now) {
@@ -95,7 +51,7 @@ ReplicaState::Sequence& ReplicaState::NewSequence(std::shared_ptr<const serving:
 }
 
 void ReplicaState::Add(serving::Request request, absl::Time now) {
-  if (absl::Status valid = Validate(request); !valid.ok()) {
+  if (absl::Status valid = CheckRequest(request, limits_); !valid.ok()) {
     outputs_.push_back({.request_id = request.id,
                         .finish = Finish::kFailed,
                         .error = std::string(valid.message())});
@@ -178,8 +134,7 @@ SequenceView ReplicaState::ViewOf(Sequence& sequence) {
     view.pages = static_cast<int64_t>(table.swapped.size());
     view.gone_pages = table.gone;
   } else {
-    // Log probabilities of a prompt need all of it computed.
-    if (sequence.logprobs_given < 0 && sequence.hit_version != tables_.version()) {
+    if (!sequence.needs_all_rows() && sequence.hit_version != tables_.version()) {
       // The last token is computed in any case: it gives the next one.
       sequence.hit = tables_.Find(sequence.tokens, sequence.known() - 1, sequence.hit);
       sequence.hit_version = tables_.version();
@@ -241,7 +196,8 @@ absl::StatusOr<std::optional<StepOrder>> ReplicaState::NextOrder(absl::Time now)
       SKEIN_RETURN_IF_ERROR(Compute(chunk, order, batch));
       outstanding.rows += chunk.count;
       outstanding.context += chunk.begin;
-      outstanding.chunks.push_back({batch.back().slot, chunk.id, chunk.draws});
+      outstanding.chunks.push_back(
+          {batch.back().slot, chunk.id, chunk.draws, sequences_.at(chunk.id).passes});
     }
   }
   // Prefixes are kept last, and pages given back behind windows: a page that is given up must not
@@ -272,6 +228,8 @@ absl::Status ReplicaState::Preempt(const Preemption& preemption, StepOrder& orde
   sequence.hit = {};
   sequence.hit_version = 0;
   sequence.computed = 0;
+  sequence.pooled = {};
+  ++sequence.passes;
   return absl::OkStatus();
 }
 
@@ -308,7 +266,7 @@ absl::Status ReplicaState::Admit(Sequence& sequence, StepOrder& order) {
   }
   if (!sequence.table.swapped.empty()) return tables_.SwapIn(sequence.table, order.copies);
   tables_.Acquire(sequence.table, sequence.tokens,
-                  sequence.logprobs_given < 0 ? sequence.known() - 1 : 0, sequence.hit);
+                  sequence.needs_all_rows() ? 0 : sequence.known() - 1, sequence.hit);
   sequence.computed =
       static_cast<int64_t>(sequence.table.pages.size()) * limits_.scheduler.page_size;
   counters_.prompt_tokens += sequence.known();
@@ -331,6 +289,9 @@ absl::Status ReplicaState::Compute(const Chunk& chunk, StepOrder& order,
     order.updates.push_back(std::move(update));
   ChunkOrder& out = batch.emplace_back(ChunkOrder{.slot = sequence.slot, .draws = chunk.draws});
   if (sequence.wants_logprobs(chunk.begin)) out.prompt_logprobs = sequence.request->prompt_logprobs;
+  const serving::Pooling pooling = sequence.request->pooling;
+  if (pooling == serving::Pooling::kMean) out.pooled = static_cast<int32_t>(chunk.count);
+  if (pooling == serving::Pooling::kLast) out.pooled = chunk.draws ? 1 : 0;
   for (int64_t i = chunk.begin; i < end; ++i) {
     out.tokens.push_back(i < sequence.known() ? sequence.tokens[i] : kernels::kNewestToken);
   }
@@ -382,6 +343,9 @@ void ReplicaState::ApplyRow(Sequence& sequence, const kernels::SampledTokens& ro
     output.finish = FinishOf(sequence);
     if (output.finish != Finish::kNotFinished) break;  // what was given behind it is surplus
   }
+  for (const double sum : sequence.pooled.sum) {
+    output.embedding.push_back(static_cast<float>(sum / static_cast<double>(sequence.pooled.rows)));
+  }
   if (row.error.empty()) {
     if (sequence.state == Sequence::State::kRunning) KeepPrefix(sequence);
     sequence.hit_version = 0;  // there is more to find
@@ -409,6 +373,15 @@ void ReplicaState::ApplyLogprobs(Sequence& sequence, const kernels::PromptLogpro
   if (!output.prompt_logprobs.empty()) outputs_.push_back(std::move(output));
 }
 
+absl::StatusOr<const ReplicaState::Worked*> ReplicaState::ChunkOf(const Outstanding& step,
+                                                                  int32_t slot) {
+  const auto chunk =
+      absl::c_find_if(step.chunks, [&](const Worked& of) { return of.slot == slot; });
+  if (chunk != step.chunks.end()) return &*chunk;
+  return absl::InternalError(absl::StrCat("step ", step.step, " tells of the prompt of slot ", slot,
+                                          ", which it did not work on"));
+}
+
 absl::Status ReplicaState::Apply(const StepResult& result, absl::Duration duration) {
   if (outstanding_.empty() || outstanding_.front().step != result.step) {
     return absl::InternalError(absl::StrCat("a result of step ", result.step, " came out of turn"));
@@ -429,13 +402,16 @@ absl::Status ReplicaState::Apply(const StepResult& result, absl::Duration durati
   }
   // Who is not found has ended meanwhile.
   for (const kernels::PromptLogprobs& piece : result.prompt_logprobs) {
-    const auto chunk = absl::c_find_if(
-        expected.chunks, [&](const Worked& chunk) { return chunk.slot == piece.slot; });
-    if (chunk == expected.chunks.end()) {
-      return absl::InternalError(absl::StrCat("step ", result.step, " tells of the prompt of slot ",
-                                              piece.slot, ", which it did not work on"));
-    }
+    SKEIN_ASSIGN_OR_RETURN(const Worked* const chunk, ChunkOf(expected, piece.slot));
     if (Sequence* const sequence = Find(chunk->id)) ApplyLogprobs(*sequence, piece);
+  }
+  for (const kernels::PooledRows& piece : result.pooled) {
+    SKEIN_ASSIGN_OR_RETURN(const Worked* const chunk, ChunkOf(expected, piece.slot));
+    Sequence* const sequence = Find(chunk->id);
+    if (sequence == nullptr || sequence->passes != chunk->pass) continue;
+    sequence->pooled.sum.resize(piece.sum.size());
+    for (size_t i = 0; i < piece.sum.size(); ++i) sequence->pooled.sum[i] += piece.sum[i];
+    sequence->pooled.rows += piece.rows;
   }
   outputs_.reserve(outputs_.size() + sampling.size());
   for (size_t i = 0; i < sampling.size(); ++i) {

@@ -20,21 +20,12 @@
 #include "serving/output.h"
 #include "serving/request.h"
 #include "worker/engine/page_tables.h"
+#include "worker/engine/replica_limits.h"
 #include "worker/engine/step_order.h"
 #include "worker/engine/step_report.h"
 #include "worker/scheduler/schedule.h"
 
 namespace skein::worker {
-
-struct ReplicaLimits {
-  SchedulerLimits scheduler;
-  PreemptionRates rates;  // prefill_tokens_per_s holds until it was observed
-  int32_t max_num_seqs = 1;
-  int64_t pages = 0;
-  int64_t swap_pages = 0;
-  int64_t context_length = 0;
-  int64_t vocab_size = 0;
-};
 
 // Not thread-safe.
 class ReplicaState {
@@ -92,6 +83,9 @@ class ReplicaState {
     std::optional<int64_t> cached;  // of the prompt, when it first ran; 0 once it was told
     // The prompt's log probabilities were given up to this position; -1: nobody asks.
     int64_t logprobs_given = -1;
+    // Of the prompt's rows that were pooled since it was computed for the `passes`-th time.
+    kernels::PooledRows pooled;
+    int32_t passes = 0;
 
     int64_t prompt() const { return static_cast<int64_t>(request->prompt.size()); }
     int64_t known() const { return static_cast<int64_t>(tokens.size()); }
@@ -101,6 +95,10 @@ class ReplicaState {
     bool wants_logprobs(int64_t position) const {
       return logprobs_given >= 0 && position + 1 < prompt();
     }
+    // Tells whether the prefix cache can spare it nothing.
+    bool needs_all_rows() const {
+      return logprobs_given >= 0 || request->pooling == serving::Pooling::kMean;
+    }
     int32_t slots() const { return 1 + static_cast<int32_t>(forks.size()); }
   };
   // A sequence that an order works on, in the slot that it has there.
@@ -108,6 +106,7 @@ class ReplicaState {
     int32_t slot = 0;
     SequenceId id;
     bool draws = false;
+    int32_t pass = 0;  // Sequence::passes
   };
   struct Outstanding {
     int64_t step = 0;
@@ -122,7 +121,6 @@ class ReplicaState {
     }
   };
 
-  absl::Status Validate(const serving::Request& request) const;
   Sequence& NewSequence(std::shared_ptr<const serving::Request> request,
                         const serving::AnswerStart& start, absl::Time now);
   SequenceView ViewOf(Sequence& sequence);
@@ -137,6 +135,8 @@ class ReplicaState {
 
   void ApplyRow(Sequence& sequence, const kernels::SampledTokens& row);
   void ApplyLogprobs(Sequence& sequence, const kernels::PromptLogprobs& piece);
+  // The chunk that the slot had in the step; Internal when it had none.
+  static absl::StatusOr<const Worked*> ChunkOf(const Outstanding& step, int32_t slot);
   Sequence* Find(SequenceId id);
   void KeepPrefix(Sequence& sequence);
   serving::Finish FinishOf(const Sequence& sequence) const;

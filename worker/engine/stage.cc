@@ -73,7 +73,8 @@ void Stage::Fill(StepOrder& order, const std::vector<ChunkOrder>& chunks) {
                                .rows = static_cast<int32_t>(chunk.rows()),
                                .outputs = static_cast<int32_t>(chunk.outputs()),
                                .draws = chunk.draws,
-                               .prompt_logprobs = chunk.prompt_logprobs});
+                               .prompt_logprobs = chunk.prompt_logprobs,
+                               .pooled = chunk.pooled});
     batch.token_ids.insert(batch.token_ids.end(), chunk.tokens.begin(), chunk.tokens.end());
   }
 }
@@ -120,6 +121,7 @@ absl::StatusOr<bool> Stage::Collect(absl::Time deadline) {
     StepResult& to = running.step->result;
     absl::c_copy(from.sampled, std::back_inserter(to.sampled));
     absl::c_copy(from.prompt_logprobs, std::back_inserter(to.prompt_logprobs));
+    absl::c_copy(from.pooled, std::back_inserter(to.pooled));
   }
   --running.step->batches;
   running_.pop_front();

@@ -111,6 +111,7 @@ void VisitOrder(Archive& archive, Order& order) {
       archive(chunk.tokens);
       archive(chunk.draws);
       archive(chunk.prompt_logprobs);
+      archive(chunk.pooled);
     });
   });
 }
@@ -138,6 +139,11 @@ void VisitSampled(Archive& archive, Result& result) {
     archive(piece.first);
     archive.List(piece.tokens, [&](auto& token) { VisitToken(archive, token); });
     archive(piece.error);
+  });
+  archive.List(result.pooled, [&](auto& pooled) {
+    archive(pooled.slot);
+    archive(pooled.rows);
+    archive(pooled.sum);
   });
 }
 

@@ -23,7 +23,8 @@ struct ChunkOrder {
   int32_t slot = 0;
   absl::InlinedVector<int32_t, 4> tokens;  // a decode's take no memory of their own
   bool draws = false;
-  int32_t prompt_logprobs = -1;  // kernels::BatchSequence's
+  int32_t prompt_logprobs = -1;  // kernels::BatchSequence's, as the next
+  int32_t pooled = 0;
 
   int64_t rows() const { return static_cast<int64_t>(tokens.size()); }
   // Counts the last rows whose logits are wanted.
@@ -40,12 +41,13 @@ struct StepOrder {
 };
 
 // The sampling rank sends it after every step, another rank only when it failed. Lists have a row
-// per sampling chunk, in the order's order.
+// per chunk that samples, tells of its prompt or pools, in the order's order.
 struct StepResult {
   int64_t step = 0;
   absl::Status status;
   std::vector<kernels::SampledTokens> sampled;
   std::vector<kernels::PromptLogprobs> prompt_logprobs;
+  std::vector<kernels::PooledRows> pooled;
 };
 
 // Every message begins with this byte.

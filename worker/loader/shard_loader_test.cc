@@ -175,6 +175,9 @@ class Kept final : public kernels::Weights {
     }
     return absl::OkStatus();
   }
+  absl::StatusOr<std::vector<float>> ReadVector(kernels::WeightId) const override {
+    return absl::UnimplementedError("nobody reads it");
+  }
   absl::Status FinishLoading() override { return absl::OkStatus(); }
 
   const std::vector<std::vector<std::byte>>& all() const { return bytes_; }
