@@ -41,6 +41,7 @@ TEST(DigestOf, ChangesWithEachPart) {
       [](Batch& b) { b.sequences[0].outputs = 2; },
       [](Batch& b) { b.sequences[0].draws = false; },
       [](Batch& b) { b.sequences[1].guesses = 1; },
+      [](Batch& b) { b.sequences[0].pooled = 1; },
       [](Batch& b) { b.sequences.pop_back(); },
       [](Batch& b) { b.token_ids[1] = 5; },
       [](Batch& b) { b.token_ids = {6, 5, -1}; },

@@ -44,6 +44,23 @@ def completion(client):
 
 
 @check
+def embeddings(client):
+    texts = ["Good morrow, cousin.", "Shall I compare thee to a summer's day?", "Good morrow, cousin!"]
+    answer = client.embeddings.create(model=NAME, input=texts, encoding_format="float")
+    vectors = [item.embedding for item in answer.data]
+    assert [item.index for item in answer.data] == [0, 1, 2] and answer.usage.prompt_tokens > 0
+    assert all(abs(sum(x * x for x in vector) - 1) < 1e-4 for vector in vectors)
+
+    def alike(i, j):
+        return sum(a * b for a, b in zip(vectors[i], vectors[j]))
+
+    assert alike(0, 2) > max(alike(0, 1), alike(1, 2)), (alike(0, 2), alike(0, 1), alike(1, 2))
+    # The client asks for base64 where it is not told, and decodes it.
+    again = client.embeddings.create(model=NAME, input=texts[0])
+    assert max(abs(a - b) for a, b in zip(again.data[0].embedding, vectors[0])) < 1e-6
+
+
+@check
 @lenient  # finish_reason of all but the last chunk
 def completion_stream(client):
     whole = client.completions.create(model=NAME, prompt=PROMPT, max_tokens=12, temperature=0)

@@ -1,4 +1,5 @@
 // What ReplicaState makes of the rows that ranks pool.
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -70,7 +71,9 @@ TEST(PoolingTest, AMeanThatIsComputedAnewBeginsAnew) {
   ReplicaLimits limits = Limits();
   limits.pages = 5;
   Replica replica(limits);
-  replica.Add(Embedding(1, std::vector<int32_t>(19, 3), serving::Pooling::kMean));
+  std::vector<int32_t> prompt(19);
+  std::iota(prompt.begin(), prompt.end(), 1);
+  replica.Add(Embedding(1, prompt, serving::Pooling::kMean));
   Finish(replica, replica.Next());
   const StepOrder before = replica.Next();
   serving::Request urgent = Request(2, std::vector<int32_t>(16, 7), 2);
@@ -83,7 +86,7 @@ TEST(PoolingTest, AMeanThatIsComputedAnewBeginsAnew) {
   EXPECT_EQ(replica.state.TakeReport().load.preemptions_recomputed, 1);
   ASSERT_THAT(answers, SizeIs(3));
   EXPECT_EQ(answers.back().request_id, serving::RequestId(1));
-  EXPECT_THAT(answers.back().embedding, ElementsAre(1, 3));
+  EXPECT_THAT(answers.back().embedding, ElementsAre(1, 10));
 }
 
 TEST(PoolingTest, WhatCannotBePooledIsRefused) {
