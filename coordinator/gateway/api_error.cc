@@ -87,6 +87,7 @@ ApiError ErrorOf(const absl::Status& status, std::string_view input) {
       error.code = "queue_full";
       break;
     case absl::StatusCode::kFailedPrecondition:
+      error.status = 422;
       error.code = "too_large";  // for any replica, however long it waits
       break;
     case absl::StatusCode::kUnavailable:
@@ -102,9 +103,10 @@ ApiError ErrorOf(const absl::Status& status, std::string_view input) {
 
 ApiError ErrorOfTemplate(const absl::Status& status, std::string_view input) {
   const bool missing = status.code() == absl::StatusCode::kFailedPrecondition;
-  return {.message = std::string(status.message()),
+  return {.status = missing ? 400 : 422,
+          .message = std::string(status.message()),
           .param = std::string(input),
-          .code = missing ? "no_chat_template" : ""};
+          .code = missing ? "no_chat_template" : "template_refused"};
 }
 
 Json ToJson(const ApiError& error) {

@@ -296,6 +296,10 @@ TEST_F(GatewayTest, WrongRequestsNameTheirField) {
   EXPECT_EQ(
       PostJson("/v1/completions", {{"prompt", "a"}, {"model", "other"}}, 404)["error"]["code"],
       "model_not_found");
+  // The job runs 8 answers at once.
+  const json unfit = PostJson("/v1/completions", {{"prompt", "a"}, {"n", 9}}, 422)["error"];
+  EXPECT_EQ(unfit["code"], "too_large");
+  EXPECT_THAT(unfit["message"].get<std::string>(), HasSubstr("fits no replica"));
 }
 
 }  // namespace

@@ -38,6 +38,7 @@
 #include "boost/beast/http/read.hpp"
 #include "boost/beast/http/status.hpp"
 #include "boost/beast/http/string_body.hpp"
+#include "coordinator/gateway/body_budget.h"
 #include "coordinator/gateway/http_server.h"
 #include "coordinator/gateway/http_stream.h"
 #include "spdlog/spdlog.h"
@@ -48,6 +49,10 @@ namespace http = boost::beast::http;
 
 inline constexpr size_t kSliceBytes = size_t{256}
                                       << 10;  // a client that takes so many is no slow one
+
+// Connections may have so many bytes each beside the budget of bodies: who sends large ones slowly
+// keeps no small one out.
+inline constexpr int64_t kSmallBodyBytes = int64_t{64} << 10;
 
 // Errors come as values.
 inline constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
@@ -133,11 +138,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Tcp::socket socket, const TlsContext& tls, const HttpServerOptions& options,
              const HttpServer::Handler& handler, const HttpServer::Refusal& refusal,
-             asio::thread_pool& handlers, Members<Connection>& all)
+             asio::thread_pool& handlers, BodyBudget& bodies, Members<Connection>& all)
       : options_(options),
         handler_(handler),
         refusal_(refusal),
         handlers_(handlers),
+        bodies_(bodies),
         all_(all),
         stream_(std::move(socket), tls),
         timer_(stream_.get_executor()),
@@ -238,6 +244,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
       co_await Refuse(400, "Transfer-Encoding is not as HTTP/1.1 has it");
       co_return false;
     }
+    BodyBudget::Share share;
+    if (!error && BodyBytes(parser) > kSmallBodyBytes) {
+      share = bodies_.Take(BodyBytes(parser));
+      if (!share) {
+        EndDeadline();
+        co_await Refuse(503, absl::StrCat("large requests that came before take ",
+                                          options_.all_bodies_bytes, " bytes; try again"));
+        co_return false;
+      }
+    }
     if (!error && !co_await Continue(parser)) co_return false;
     if (!error) {
       SetDeadline(options_.body_timeout);
@@ -265,6 +281,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     auto handled = Handle(std::move(copy), std::move(wake));
     const std::unique_ptr<HttpAnswer> answer =
         co_await asio::co_spawn(handlers_, std::move(handled), asio::use_awaitable);
+    share = BodyBudget::Share();
     const bool written = co_await Write(*answer, framing);
     answering_ = false;
     co_return written&& framing.keep_alive;
@@ -309,6 +326,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void EndDeadline() {
     ++deadlines_;
     deadline_.cancel();
+  }
+
+  // What a body counts in the budget.
+  template <typename Parser>
+  int64_t BodyBytes(const Parser& parser) const {
+    const auto most = static_cast<int64_t>(options_.body_bytes);
+    if (parser.chunked()) return most;
+    return std::min(static_cast<int64_t>(parser.content_length().value_or(0)), most);
   }
 
   // Clients that send large bodies ask first.
@@ -453,6 +478,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const HttpServer::Handler& handler_;
   const HttpServer::Refusal& refusal_;
   asio::thread_pool& handlers_;
+  BodyBudget& bodies_;
   Members<Connection>& all_;
   HttpStream stream_;
   beast::flat_buffer buffer_;

@@ -10,6 +10,7 @@
 #include "base/host_port.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
+#include "coordinator/gateway/body_budget.h"
 #include "coordinator/gateway/http_connection.h"
 
 namespace skein::coordinator {
@@ -47,6 +48,7 @@ class HttpServer::Impl {
         handler_(std::move(handler)),
         refusal_(std::move(refusal)),
         handlers_(static_cast<size_t>(options.handler_threads)),
+        bodies_(options.all_bodies_bytes),
         io_(options.threads),
         acceptor_(asio::make_strand(io_)) {}
 
@@ -126,7 +128,7 @@ class HttpServer::Impl {
       }
       auto executor = socket.get_executor();
       const auto connection = std::make_shared<Connection>(
-          std::move(socket), tls(), options_, handler_, refusal_, handlers_, connections_);
+          std::move(socket), tls(), options_, handler_, refusal_, handlers_, bodies_, connections_);
       connections_.Add(connection.get());
       asio::co_spawn(executor, Connection::Run(connection, std::move(refused)), asio::detached);
     }
@@ -145,6 +147,7 @@ class HttpServer::Impl {
   std::string address_;
   Members<Connection> connections_;  // goes after the context, which holds the last of them
   asio::thread_pool handlers_;
+  BodyBudget bodies_;  // outlives the connections
   asio::io_context io_;
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_ =
       asio::make_work_guard(io_);

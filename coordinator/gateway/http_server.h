@@ -81,6 +81,9 @@ struct HttpServerOptions {
   int64_t max_connections = 4096;         // more are refused with 503
   uint32_t header_bytes = 32 << 10;       // of one request, all together
   uint64_t body_bytes = uint64_t{16} << 20;
+  // Of all bodies above 64 KiB that are read or handled at once; more are refused with 503. One
+  // whose length is not told counts as one of body_bytes.
+  int64_t all_bodies_bytes = int64_t{256} << 20;
   absl::Duration handshake_timeout = absl::Seconds(10);  // of TLS
   absl::Duration idle_timeout = absl::Seconds(75);       // for a whole header to come
   absl::Duration body_timeout = absl::Seconds(60);       // for a whole body

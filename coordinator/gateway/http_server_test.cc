@@ -373,6 +373,40 @@ TEST_F(HttpServerTest, ConnectionsHaveABound) {
   }));
 }
 
+// Whoever sends large bodies slowly keeps out others with large ones, but none with small ones.
+TEST_F(HttpServerTest, LargeBodiesHaveABoundTogether) {
+  constexpr int64_t kLarge = 100'000;
+  Start({.all_bodies_bytes = 2 * kLarge});
+  const std::string head = absl::StrCat("POST /echo HTTP/1.1\r\nContent-Length: ", kLarge, "\r\n");
+  HttpTestClient first(server_->address()), second(server_->address());
+  for (HttpTestClient* client : {&first, &second}) {
+    client->Send(head + "Expect: 100-continue\r\n\r\n");
+    client->ReadUntil("\r\n\r\n");
+  }
+  const auto status_of = [&](const std::string& request) {
+    HttpTestClient client(server_->address());
+    client.Send(request);
+    return client.Read().status;
+  };
+  EXPECT_EQ(status_of(head + "\r\n"), 503);
+  // One that does not say how long it is may be as long as any.
+  EXPECT_EQ(status_of("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"), 503);
+  EXPECT_EQ(status_of("POST /echo HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"), 200);
+  EXPECT_EQ(status_of("GET /echo HTTP/1.1\r\n\r\n"), 200);
+  // Room comes back, both from one that is answered and from one that leaves.
+  first.Send(std::string(kLarge, 'x'));
+  EXPECT_EQ(first.Read().status, 200);
+  second.Close();
+  const std::string whole = head + "\r\n" + std::string(kLarge, 'x');
+  EXPECT_EQ(status_of(whole), 200);
+  EXPECT_TRUE(WaitFor([&] {
+    HttpTestClient a(server_->address()), b(server_->address());
+    for (HttpTestClient* client : {&a, &b}) client->Send(head + "Expect: 100-continue\r\n\r\n");
+    return a.ReadUntil("\r\n\r\n").find("100") != std::string::npos &&
+           b.ReadUntil("\r\n\r\n").find("100") != std::string::npos;
+  }));
+}
+
 TEST_F(HttpServerTest, AThousandIdleConnectionsAreHeld) {
   rlimit limit = {};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);

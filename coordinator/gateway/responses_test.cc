@@ -149,6 +149,7 @@ TEST_F(ResponsesTest, WrongRequestsNameTheirField) {
   StartJob(Echo);
   const struct {
     std::string body, param, why;
+    int status = 400;
   } kCases[] = {
       {R"({})", "input", "is missing"},
       {R"({"input": []})", "input", "a list"},
@@ -170,13 +171,13 @@ TEST_F(ResponsesTest, WrongRequestsNameTheirField) {
       {R"({"input": "a", "max_output_tokens": 0})", "max_output_tokens", "not in [1,"},
       {R"({"input": ")" + std::string(70, 'x') + R"("})", "input", "the context of fake holds"},
       {R"({"input": ")" + std::string(9000, 'x') + R"("})", "input", "more than the context"},
-      {R"({"input": [{"role": "critic", "content": "a"}]})", "input", "no critics"},
+      {R"({"input": [{"role": "critic", "content": "a"}]})", "input", "no critics", 422},
   };
   for (const auto& c : kCases) {
     SCOPED_TRACE(c.body.substr(0, 100));
     client_.Post("/v1/responses", c.body);
     const Response response = client_.Read();
-    EXPECT_EQ(response.status, 400);
+    EXPECT_EQ(response.status, c.status);
     const json error = json::parse(response.body)["error"];
     EXPECT_EQ(error["param"], c.param) << error;
     EXPECT_THAT(error["message"].get<std::string>(), HasSubstr(c.why));
