@@ -6,45 +6,12 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=tests/fault/hosts.sh
 . tests/fault/hosts.sh
-for program in slurmctld slurmd sbatch; do
-  command -v "$program" >/dev/null || { echo "$0: no $program: apt-get install slurmctld slurmd slurm-client" >&2; exit 1; }
-done
+# shellcheck source=tests/slurm/cluster.sh
+. tests/slurm/cluster.sh
+export PATH=$PATH:/usr/sbin:/sbin
 [[ -x bazel-bin/client/skein ]] || { echo "$0: no programs: bazel build //coordinator //worker //client:skein" >&2; exit 1; }
-[[ $(id -u) -eq 0 ]] || { echo "$0: Slurm's daemons are root's" >&2; exit 1; }
-HOSTS_TIMEOUT=${HOSTS_TIMEOUT:-300} HOSTS_AS_ROOT=1 enter_hosts "$@"
-trap 'cat "$work"/*.log >&2 2>/dev/null || true' ERR
-
+enter_slurm "$@"
 bin=$PWD/bazel-bin
-export PATH=$PATH:/usr/sbin:/sbin SLURM_CONF=$work/slurm.conf
-for i in 1 2; do add_host "host$i" "10.77.0.$((i + 1))"; done
-hostname head
-mkdir "$work/state" "$work/tmp-host1" "$work/tmp-host2"
-cat >"$SLURM_CONF" <<CONF
-ClusterName=skein
-SlurmctldHost=head(10.77.0.1)
-AuthType=auth/none
-CredType=cred/none
-SlurmUser=root
-StateSaveLocation=$work/state
-SlurmdSpoolDir=$work/spool-%n
-TmpFS=$work/tmp-%n
-SlurmctldPidFile=$work/slurmctld.pid
-SlurmdPidFile=$work/slurmd-%n.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SwitchType=switch/none
-SelectType=select/linear
-KillWait=5
-NodeName=host1 NodeAddr=10.77.0.2 CPUs=2
-NodeName=host2 NodeAddr=10.77.0.3 CPUs=2
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
-CONF
-slurmctld -D >"$work/slurmctld.log" 2>&1 &
-for host in host1 host2; do
-  on "$host" env SLURM_CONF="$SLURM_CONF" slurmd -D -N "$host" >"$work/slurmd-$host.log" 2>&1 &
-done
-for _ in {1..300}; do [[ $(sinfo --noheader --format=%T%D 2>/dev/null) == idle2 ]] && break; sleep 0.1; done
-[[ $(sinfo --noheader --format=%T%D) == idle2 ]] || fail "Slurm has no two hosts: $(sinfo)"
 
 # What a lone rank answers.
 "$bin/coordinator/coordinator" --model=checkpoints/bard --listen=10.77.0.1:0 --insecure --port-file="$work/port" >"$work/alone.log" 2>&1 &
@@ -60,20 +27,12 @@ kill -TERM "$alone"
 wait "$alone"
 
 # The hosts are measured, and the plan's script is submitted as it is printed, at a folder that both hosts see.
-on host1 env SLURM_CONF="$SLURM_CONF" srun --mpi=pmix --nodes=2 --ntasks=4 --overcommit "$bin/worker/worker" probe \
+slurm host1 srun --mpi=pmix --nodes=2 --ntasks=4 --overcommit "$bin/worker/worker" probe \
   >"$work/hosts.json" 2>"$work/probe.log" || fail "no probe"
 submit() { # FLAGS OF PLAN...
   "$bin/client/skein" plan --model="$PWD/checkpoints/bard" --topology="$work/hosts.json" --emit slurm "$@" >"$work/skein.sbatch" ||
     fail "no script"
-  job=$(on host1 env SLURM_CONF="$SLURM_CONF" SKEIN_NO_PROBE=1 sbatch --parsable --output="$work/job.log" "$work/skein.sbatch")
-}
-ended() { # STATE
-  for _ in {1..200}; do
-    state=$(scontrol show job "$job" | sed -n 's/.*JobState=\([A-Z]*\).*/\1/p')
-    [[ $state == "$1" ]] && return
-    sleep 0.1
-  done
-  fail "the job is $state, not $1"
+  job=$(slurm host1 env SKEIN_NO_PROBE=1 sbatch --parsable --output="$work/job.log" "$work/skein.sbatch")
 }
 submit --layout=tp=2,pp=2 --interface=eth0 --port-range=41000-41020
 address=10.77.0.2:41000
@@ -85,7 +44,7 @@ for host in host1 host2; do
   on "$host" sh -c "ss -tlnH | awk '{print \$4}' | grep -E ':41[0-9]{3}$'" >"$work/ports.$host" || fail "no port of the range on $host"
 done
 scancel --batch --signal=TERM "$job"
-ended COMPLETED
+ended "$job" COMPLETED
 
 # A replica a host, each a job of its own; what kills a rank ends its job alone.
 submit --layout=tp=2,pp=1,dp=2 --port-range=41000-41020
@@ -98,7 +57,7 @@ if on host2 pgrep -ax worker >&2; then fail "a rank outlives its job"; fi
 generate >"$work/answer" || fail "no answer of the other job"
 cmp "$work/want" "$work/answer" || fail "another answer of the other job"
 scancel "$job"
-ended CANCELLED
+ended "$job" CANCELLED
 for _ in {1..100}; do pgrep -x 'worker|coordinator' >/dev/null || break; sleep 0.1; done
 if pgrep -ax 'worker|coordinator' >&2; then fail "something outlives Slurm's job"; fi
 echo "passed: Slurm $(slurmctld -V | cut -d' ' -f2) starts what is printed, on two hosts"
