@@ -1,4 +1,6 @@
-// Holds what people read, docs/metrics.md and docs/grafana/skein.json, against what is exposed.
+// Holds what people read, docs/metrics.md, docs/grafana/skein.json and
+// deploy/prometheus/alerts.yaml, against what is exposed.
+#include <algorithm>
 #include <map>
 #include <regex>
 #include <set>
@@ -8,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/file.h"
 #include "base/test_util.h"
@@ -149,6 +152,47 @@ TEST_F(DashboardTest, CountersAreSeenAsRatesAndPanelsApart) {
   std::set<int> ids;
   for (const json& panel : dashboard_.at("panels")) {
     EXPECT_TRUE(ids.insert(panel.at("id").get<int>()).second) << panel.at("title");
+  }
+}
+
+// ---- deploy/prometheus/alerts.yaml ----
+
+// An alert on what is not exposed never fires.
+TEST(AlertsTest, TheirNamesAndLabelsAreExposed) {
+  const std::string rules = Read("deploy/prometheus/alerts.yaml");
+  const Names names = Matches(rules, "\\bskein_[a-z0-9_]+");
+  EXPECT_GE(names.size(), 8u);
+  Names known = {"instance", "le", "job", "severity"};
+  for (const std::string& name : names) {
+    ASSERT_NE(FamilyOf(name), "") << name;
+    const ScrapedFamily& family = Exposed().families.at(FamilyOf(name));
+    known.insert(family.labels.begin(), family.labels.end());
+    const bool counts = family.type != "gauge";
+    EXPECT_EQ(Matches(rules, "(rate|increase)\\(" + name + "[{\\[]").empty(), !counts) << name;
+    // Of each selector of it.
+    for (const std::string& label : Matches(rules, name + "\\{([a-z_]+)[!=]")) {
+      EXPECT_TRUE(std::count(family.labels.begin(), family.labels.end(), label)) << name << label;
+    }
+  }
+  for (const std::string& list : Matches(rules, "by \\(([^)]*)\\)")) {
+    for (const absl::string_view label : absl::StrSplit(list, ',')) {
+      EXPECT_TRUE(known.contains(std::string(absl::StripAsciiWhitespace(label)))) << label;
+    }
+  }
+  for (const std::string& label : Matches(rules, "\\$labels\\.([a-z_]+)")) {
+    EXPECT_TRUE(known.contains(label)) << label;
+  }
+}
+
+// A value that a label never has makes an alert as quiet.
+TEST(AlertsTest, TheirValuesAreExposed) {
+  const std::string rules = Read("deploy/prometheus/alerts.yaml");
+  const std::string text = ScriptedMetrics()->Text();
+  for (const std::string& selector : Matches(rules, "(skein_[a-z0-9_]+\\{[a-z_]+=\"[^\"]+\")")) {
+    const size_t brace = selector.find('{');
+    const std::string sample = selector.substr(0, brace) + "{[^\n]*" + selector.substr(brace + 1);
+    EXPECT_TRUE(std::regex_search(text, std::regex(absl::StrReplaceAll(sample, {{"{", "\\{"}}))))
+        << selector;
   }
 }
 
