@@ -39,7 +39,7 @@ formatting() {
   return 1
 }
 
-shell() { git ls-files -z -- '*.sh' .ci/run | xargs -0 shellcheck -x -S warning; }
+shell() { git ls-files -z -- '*.sh' '*.sbatch' .ci/run | xargs -0 shellcheck -x -S warning; }
 
 # Default values tell which targets are testonly by their package.
 query_layers() { query //... --noimplicit_deps --output=xml --xml:default_values "$@"; }

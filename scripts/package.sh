@@ -5,7 +5,7 @@
 #     a tarball beside it (FILE-tests.tar.gz), to be unpacked over it
 #   --archs: forms of the kernels, with --cuda: 90a (the default, Hopper), or 80,90a as a release has them
 #   --out: the tarball (dist/skein-VERSION.tar.gz, or dist/skein-VERSION-cuda.tar.gz)
-# In it: the programs, stripped; their man pages and completion; the libraries that a bare system lacks; scripts that start it; checkpoints/bard; pages. Not in it,
+# In it: the programs, stripped; their man pages and completion; the libraries that a bare system lacks; scripts that start it; checkpoints/bard; pages; deploy/. Not in it,
 # to be installed there: libc, libstdc++, Open MPI and hwloc, and for GPUs the driver, CUDA and cuBLAS (docs/install.md). The same
 # commit, built with the same packages, gives the same bytes. Needs patchelf (scripts/setup.sh --checks).
 set -euo pipefail
@@ -116,7 +116,9 @@ say "libraries: $(find "$root/lib" -name '*.so*' | wc -l); they need $needs"
 cp -L scripts/{demo,env,launch,lib,make-certs,memory}.sh "$root/scripts"
 cp -L tests/gpu/run.sh tests/gpu/profile.sh tests/gpu/programs.txt "$root/tests/gpu"
 [[ -n $cuda ]] || rm -r "$root/tests"
-cp -L docs/install.md "$root/docs"
+cp -L docs/*.md "$root/docs"
+cp -RL deploy "$root"
+rm "$root/deploy/BUILD"
 cp LICENSE CHANGELOG.md "$root"
 mkdir "$root/checkpoints/bard"
 find checkpoints/bard -maxdepth 1 -type f ! -name BUILD -exec cp -t "$root/checkpoints/bard" {} +

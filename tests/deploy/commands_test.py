@@ -138,6 +138,8 @@ def check_command(commands, name, rest, where):
         elif not takes_value and word in commands.commands[name, path]:
             path += (word,)
         else:
+            if name == "skein" and not path and not takes_value and re.fullmatch(r"[a-z]+", word):
+                fail(where, f"skein has no command {word}")
             takes_value = False
 
 
@@ -151,7 +153,7 @@ def check_commands(commands, text, where):
         index = 0
         while index < len(words):
             name = program_of(words, index)
-            if name and any(FLAG.match(other) for other in words[index + 1:]):
+            if name and (name == "skein" or any(FLAG.match(other) for other in words[index + 1:])):
                 rest = words[index + 1:]
                 check_command(commands, name, rest, f"{where}: {line.strip()[:100]}")
                 # Further programs of the line come behind its next end.
@@ -227,6 +229,12 @@ def main():
             text = file.read()
         check_commands(commands, text, name)
         check_sections(commands, text, name)
+        # What a script gathers before it passes it on.
+        gathered = " ".join(re.findall(r"\b\w+\+?=\(([^)]*)\)", text))
+        for flag in re.findall(r"(?:^|[ =(])(--[a-z][a-z0-9-]*)", gathered):
+            checked["flags"] += 1
+            if flag not in everything:
+                fail(name, f"{flag} is no flag of Skein")
     for name in ["README.md", *sorted(glob.glob("docs/*.md"))]:
         with open(name) as file:
             blocks, spans = code_of(file.read())
