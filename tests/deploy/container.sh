@@ -4,7 +4,7 @@
 # root, and apt's packages.
 #   tests/deploy/container.sh ROOT [PACKAGE]
 #   ROOT: a folder with a Debian 12, as `debootstrap --variant=minbase bookworm ROOT` makes it; it stays as it is
-#   PACKAGE: a tarball of scripts/package.sh, instead of building one (an hour on two cores)
+#   PACKAGE: a tarball of scripts/package.sh, instead of building one (half an hour on two cores)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 (($# == 1 || $# == 2)) || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && exit 2; }
