@@ -80,6 +80,9 @@ void Print(const cluster::v1::ClusterStatus& status) {
   for (const auto& job : status.jobs()) {
     std::string state = job.state();
     if (job.has_over_seconds()) absl::StrAppend(&state, " ", Ago(job.over_seconds()));
+    if (!job.version().empty() && job.version() != status.version()) {
+      absl::StrAppend(&state, ", Skein ", job.version());
+    }
     absl::PrintF("\njob %s: %s, %d of %d ranks\n", job.job_id(), state, job.ranks_size(),
                  job.size());
     if (!job.detail().empty()) absl::PrintF("  %s\n", job.detail());

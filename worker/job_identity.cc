@@ -94,8 +94,10 @@ absl::StatusOr<JobIdentity> AgreeOnJob(comm::Communicator& world,
                      .secret = {parcel.secret.data(), parcel.secret_bytes}};
 }
 
-absl::Status CheckSameFlags(comm::Communicator& world, const std::string& flags) {
-  SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all, comm::GatherStrings(world, flags));
+absl::Status CheckSameProgram(comm::Communicator& world, std::string_view version,
+                              const std::string& flags) {
+  const std::string own = absl::StrCat("Skein ", std::string(version), " with ", flags);
+  SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all, comm::GatherStrings(world, own));
   const auto other = std::find_if(all.begin(), all.end(),
                                   [&](const std::string& theirs) { return theirs != all[0]; });
   if (other == all.end()) return absl::OkStatus();

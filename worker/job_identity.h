@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "parallel/comm/communicator.h"
@@ -26,8 +27,10 @@ absl::StatusOr<std::optional<JobIdentity>> ParseJobIdentity(const char* id, cons
 absl::StatusOr<JobIdentity> AgreeOnJob(comm::Communicator& world,
                                        const std::optional<JobIdentity>& given);
 
-// A call of all ranks, of flags that ranks have alike. FailedPrecondition, on all of them, names a
-// rank that differs from rank 0, and what both have.
-absl::Status CheckSameFlags(comm::Communicator& world, const std::string& flags);
+// A call of all ranks, of what ranks have alike: the program's version, since they send each other
+// bytes as they lie in memory, and some flags. It comes before such bytes. FailedPrecondition, on
+// all of them, names a rank that differs from rank 0, and what both have.
+absl::Status CheckSameProgram(comm::Communicator& world, std::string_view version,
+                              const std::string& flags);
 
 }  // namespace skein::worker

@@ -31,13 +31,15 @@ std::vector<absl::StatusOr<JobIdentity>> AgreeOnThree(
   return agreed;
 }
 
-TEST(CheckSameFlagsTest, AllRanksAreToldWhoDiffersAndHow) {
-  const auto check = [](std::vector<std::string> flags) {
+TEST(CheckSameProgramTest, AllRanksAreToldWhoDiffersAndHow) {
+  const auto check = [](std::vector<std::string> flags,
+                        std::vector<std::string> versions = {"1", "1", "1"}) {
     const auto world = comm::MakeInProcessGroup(3, "world");
     std::vector<absl::Status> told(3, absl::UnknownError(""));
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < 3; ++rank) {
-      ranks.emplace_back([&, rank] { told[rank] = CheckSameFlags(*world[rank], flags[rank]); });
+      ranks.emplace_back(
+          [&, rank] { told[rank] = CheckSameProgram(*world[rank], versions[rank], flags[rank]); });
     }
     for (std::thread& rank : ranks) rank.join();
     return told;
@@ -45,8 +47,12 @@ TEST(CheckSameFlagsTest, AllRanksAreToldWhoDiffersAndHow) {
   for (const absl::Status& alike : check({"--a=1", "--a=1", "--a=1"})) SKEIN_EXPECT_OK(alike);
   for (const absl::Status& told : check({"--a=1", "--a=1", "--a=2"})) {
     EXPECT_THAT(told, StatusIs(absl::StatusCode::kFailedPrecondition,
-                               "rank 0 has --a=1 and rank 2 has --a=2: start all ranks of a job "
-                               "with the same"));
+                               "rank 0 has Skein 1 with --a=1 and rank 2 has Skein 1 with --a=2: "
+                               "start all ranks of a job with the same"));
+  }
+  for (const absl::Status& told : check({"--a=1", "--a=1", "--a=1"}, {"1", "2", "1"})) {
+    EXPECT_THAT(told, StatusIs(absl::StatusCode::kFailedPrecondition,
+                               HasSubstr("and rank 1 has Skein 2 with --a=1")));
   }
 }
 

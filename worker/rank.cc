@@ -23,6 +23,7 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"
+#include "base/version.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/control/control_channel.h"
 #include "parallel/comm/operation_tracker.h"
@@ -77,12 +78,12 @@ class Rank {
 
   absl::Status Run() {
     mpi_.world().set_timeout(kStartTimeout);
-    SKEIN_ASSIGN_OR_RETURN(const JobIdentity job, AgreeOnJob(mpi_.world(), options_.job));
-    SKEIN_RETURN_IF_ERROR(CheckSameFlags(
-        mpi_.world(),
+    SKEIN_RETURN_IF_ERROR(CheckSameProgram(
+        mpi_.world(), kVersion,
         absl::StrCat("--device-comm=", std::string(DeviceCommName(options_.device_comm)),
                      " --decode=", std::string(DecodeFormName(options_.decode)),
                      " --profile=", options_.profile_steps)));
+    SKEIN_ASSIGN_OR_RETURN(const JobIdentity job, AgreeOnJob(mpi_.world(), options_.job));
     SKEIN_ASSIGN_OR_RETURN(
         RankDevice device,
         FindDevice(mpi_, options_.backend == "reference" ? DeviceKind::kCpu : options_.device,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/device_kind.h"
+#include "base/status_macros.h"
 #include "base/units.h"
 #include "coordinator/cluster/decode_watch.h"
 #include "coordinator/cluster/hang.h"
@@ -51,14 +52,18 @@ Cluster::Cluster(Options options, plan::ModelFacts model, ReplicaListener* liste
       clock_(clock),
       last_tick_(clock->Now()) {}
 
-absl::Status Cluster::CheckHello(const attach::Hello& hello) const {
+absl::StatusOr<int32_t> Cluster::CheckHello(const attach::Hello& hello) const {
+  MutexLock lock(&mutex_);
+  return CheckClaim(hello);
+}
+
+absl::StatusOr<int32_t> Cluster::CheckClaim(const attach::Hello& hello) const {
   // Not Unavailable, which a rank would take for a coordinator that comes back.
   if (shut_down_) return absl::AbortedError("the coordinator is shutting down");
-  if (hello.version != options_.version) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(RankName(hello), " runs Skein ", hello.version, ", the coordinator ",
-                     options_.version, "; both must be of one version"));
-  }
+  SKEIN_ASSIGN_OR_RETURN(
+      const int32_t protocol,
+      attach::AgreeOnProtocol({RankName(hello), hello.version, hello.protocols},
+                              {"the coordinator", options_.version, options_.protocols}));
   if (hello.job_id.empty()) return absl::InvalidArgumentError("job_id: empty");
   if (hello.job_size < 1 || hello.job_size > attach::kMaxJobSize) {
     return absl::InvalidArgumentError(
@@ -68,13 +73,13 @@ absl::Status Cluster::CheckHello(const attach::Hello& hello) const {
     return absl::InvalidArgumentError(
         absl::StrCat("rank: ", hello.rank, " is not in [0, ", hello.job_size - 1, "]"));
   }
-  return absl::OkStatus();
+  return protocol;
 }
 
 absl::StatusOr<Cluster::JobNumber> Cluster::FindOrAddJob(const attach::Hello& hello,
-                                                         const std::string& secret_digest) {
+                                                         int32_t protocol) {
   for (const auto& [number, job] : jobs_) {
-    if (job.id != hello.job_id || job.secret_digest != secret_digest) continue;
+    if (job.id != hello.job_id || job.key != hello.job_key) continue;
     if (job.over()) {
       return absl::FailedPreconditionError(absl::StrCat("job ", job.id, " is over: ", job.detail));
     }
@@ -82,6 +87,13 @@ absl::StatusOr<Cluster::JobNumber> Cluster::FindOrAddJob(const attach::Hello& he
       return absl::FailedPreconditionError(absl::StrCat(RankName(hello), " says that job ", job.id,
                                                         " has ", hello.job_size,
                                                         " ranks; others said ", job.size));
+    }
+    if (job.version != hello.version || job.protocol != protocol) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          RankName(hello), " runs Skein ", hello.version, ", others of job ", job.id, " ",
+          job.version,
+          "; start all ranks of a job with the same worker, since they exchange bytes that other "
+          "versions may lay out otherwise"));
     }
     if (job.layout != hello.layout) {
       return absl::FailedPreconditionError(absl::StrCat(
@@ -97,39 +109,36 @@ absl::StatusOr<Cluster::JobNumber> Cluster::FindOrAddJob(const attach::Hello& he
   }
   for (const auto& [number, job] : jobs_) {
     if (job.id != hello.job_id || job.over()) continue;
-    spdlog::warn("job {}: {} claims to be of it, but has another secret: it begins another job",
+    spdlog::warn("job {}: {} claims to be of it, but has another key: it begins another job",
                  job.id, RankName(hello));
   }
   const JobNumber number = next_job_;
   ++next_job_;
   Job& job = jobs_[number];
   job.id = hello.job_id;
-  job.secret_digest = secret_digest;
+  job.key = hello.job_key;
+  job.version = hello.version;
+  job.protocol = protocol;
   job.layout = hello.layout;
   job.size = hello.job_size;
-  spdlog::info("job {}: the first of {} ranks has attached", job.id, hello.job_size);
+  spdlog::info("job {}: the first of {} ranks has attached, Skein {}, protocol {}", job.id,
+               hello.job_size, job.version, protocol);
   return number;
 }
 
 absl::StatusOr<Cluster::RankId> Cluster::Attach(const attach::Hello& hello,
-                                                const std::string& secret_digest,
                                                 std::shared_ptr<RankLink> link) {
   MutexLock lock(&mutex_);
-  absl::Status refusal = CheckHello(hello);
-  absl::StatusOr<JobNumber> number = refusal.ok() ? FindOrAddJob(hello, secret_digest) : refusal;
-  if (!number.ok()) {
-    spdlog::warn("job {}: {} is refused: {}", hello.job_id, RankName(hello),
-                 std::string(number.status().message()));
-    return number.status();
-  }
-  Job& job = jobs_.at(*number);
+  SKEIN_ASSIGN_OR_RETURN(const int32_t protocol, CheckClaim(hello));
+  SKEIN_ASSIGN_OR_RETURN(const JobNumber number, FindOrAddJob(hello, protocol));
+  Job& job = jobs_.at(number);
   job.ranks[hello.rank] = {.state = Rank::State::kAttached,
                            .hello = hello,
                            .link = std::move(link),
                            .last_heard = clock_->Now()};
   spdlog::debug("job {}: {} has attached", job.id, RankName(hello));
   if (job.AllRanksAre(Rank::State::kAttached)) PlanAndLoad(job);
-  return RankId{*number, hello.rank};
+  return RankId{number, hello.rank};
 }
 
 Rank* Cluster::FindLive(RankId id, Job** job) {
@@ -477,13 +486,10 @@ std::vector<JobStatus> Cluster::Status() const {
   return status;
 }
 
-std::optional<JobStatus> Cluster::Find(const std::string& job_id,
-                                       const std::string& secret_digest) const {
+std::optional<JobStatus> Cluster::Find(const std::string& job_id, const std::string& key) const {
   MutexLock lock(&mutex_);
   for (const auto& [number, job] : jobs_) {
-    if (job.id == job_id && job.secret_digest == secret_digest) {
-      return StatusOfJob(job, clock_->Now());
-    }
+    if (job.id == job_id && job.key == key) return StatusOfJob(job, clock_->Now());
   }
   return std::nullopt;
 }

@@ -20,6 +20,7 @@
 #include "coordinator/cluster/job.h"
 #include "coordinator/cluster/links.h"
 #include "parallel/attach/messages.h"
+#include "parallel/attach/protocol.h"
 #include "parallel/planner/planner.h"
 #include "serving/output.h"
 #include "topology/topology.h"
@@ -41,6 +42,7 @@ class Cluster {
 
   struct Options {
     std::string version;
+    attach::ProtocolRange protocols = attach::kProtocols;
     plan::Constraints constraints;  // of every job
     absl::Duration heartbeat_timeout = absl::Seconds(3);
     // How long a leader's threads that schedule or wait may give no sign of life, and how long a
@@ -61,11 +63,19 @@ class Cluster {
   // Listener and clock outlive the cluster.
   Cluster(Options options, plan::ModelFacts model, ReplicaListener* listener, const Clock* clock);
 
-  // A rank's Hello, with a digest in the place of its secret. FailedPrecondition: another version,
-  // another job size, a job that is over; InvalidArgument: a rank out of range; AlreadyExists: a
-  // rank that is there; Aborted: the coordinator shuts down. On an error the link is not kept.
-  absl::StatusOr<RankId> Attach(const attach::Hello& hello, const std::string& secret_digest,
-                                std::shared_ptr<RankLink> link);
+  const std::string& version() const { return options_.version; }
+  const attach::ProtocolRange& protocols() const { return options_.protocols; }
+
+  // What a rank that says so may be asked to prove: the version of the protocol to speak with it.
+  // FailedPrecondition: they have none in common; InvalidArgument: a rank out of range; Aborted:
+  // the coordinator shuts down.
+  absl::StatusOr<int32_t> CheckHello(const attach::Hello& hello) const;
+
+  // A rank that has proved that it is of the job it claims. Besides CheckHello's errors
+  // FailedPrecondition: another version of the program, size or layout than the job's other ranks
+  // have, a job that is over; AlreadyExists: a rank that is there, which stays. On an error the
+  // link is not kept.
+  absl::StatusOr<RankId> Attach(const attach::Hello& hello, std::shared_ptr<RankLink> link);
 
   // Messages of an attached rank. Those of a job that is over are ignored; one out of turn loses
   // the job.
@@ -90,19 +100,19 @@ class Cluster {
   // Jobs that serve, then others, both in the order of their first Hello; of those that are over,
   // the last few, the last one first.
   std::vector<JobStatus> Status() const;
-  // The status of one job, for a caller that knows its secret. Nothing when no rank of it has
+  // The status of one job, for a caller that knows its key. Nothing when no rank of it has
   // attached, or when it was over so long ago that it is forgotten.
-  std::optional<JobStatus> Find(const std::string& job_id, const std::string& secret_digest) const;
+  std::optional<JobStatus> Find(const std::string& job_id, const std::string& key) const;
   // The hosts of all jobs that have a plan and are not over, as their ranks told of them. NotFound:
   // there are none. FailedPrecondition: two jobs have GPUs of one host, and how these are connected
   // was not told.
   absl::StatusOr<topology::Topology> Hosts() const;
 
  private:
-  absl::Status CheckHello(const attach::Hello& hello) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns the job of that id that is not over, or a new one.
-  absl::StatusOr<JobNumber> FindOrAddJob(const attach::Hello& hello,
-                                         const std::string& secret_digest)
+  absl::StatusOr<int32_t> CheckClaim(const attach::Hello& hello) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns the job of that id and key that is not over, or a new one.
+  absl::StatusOr<JobNumber> FindOrAddJob(const attach::Hello& hello, int32_t protocol)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the rank, and its job in `job`; null when the job is over.
   Rank* FindLive(RankId id, Job** job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

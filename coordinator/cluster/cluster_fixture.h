@@ -84,6 +84,7 @@ class ClusterTest : public ::testing::Test {
 
   static attach::Hello Hello(const std::string& job, int32_t rank, int32_t size) {
     return {.version = "1",
+            .protocols = attach::kProtocols,
             .job_id = job,
             .rank = rank,
             .job_size = size,
@@ -93,7 +94,7 @@ class ClusterTest : public ::testing::Test {
 
   TestRank Attach(const attach::Hello& hello) {
     TestRank rank;
-    rank.id = cluster_.Attach(hello, /*secret_digest=*/"", rank.link);
+    rank.id = cluster_.Attach(hello, rank.link);
     return rank;
   }
 

@@ -55,6 +55,7 @@ TEST_F(ClusterTest, WhatCannotAttachIsRefusedByName) {
   ServeJob("a", 2);
   attach::Hello old = Hello("b", 0, 2);
   old.version = "0.9";
+  old.protocols = {};
   EXPECT_THAT(Attach(old).id, StatusIs(absl::StatusCode::kFailedPrecondition,
                                        AllOf(HasSubstr("0.9"), HasSubstr("node0"))));
   EXPECT_THAT(Attach(Hello("a", 1, 2)).id,
@@ -302,7 +303,7 @@ TEST_F(ClusterTest, PlacesSayWhoLeadsAndWhoIdles) {
   };
   Cluster cluster({.version = "1", .planner = plan_places}, {}, &listener_, &clock_);
   std::vector<TestRank> ranks(3);
-  for (int32_t i = 0; i < 3; ++i) ranks[i].id = cluster.Attach(Hello("a", i, 3), "", ranks[i].link);
+  for (int32_t i = 0; i < 3; ++i) ranks[i].id = cluster.Attach(Hello("a", i, 3), ranks[i].link);
   for (const TestRank& rank : ranks) cluster.OnReady(*rank.id, {});
   ASSERT_THAT(listener_.up, SizeIs(2));
   EXPECT_EQ(listener_.up.begin()->second.leader, ranks[2].link);

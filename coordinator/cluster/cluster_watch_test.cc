@@ -258,7 +258,7 @@ class ClusterDecodeTest : public ClusterTest {
     attach::Hello hello = Hello("a", 0, 1);
     hello.device = device;
     machine_ = topology::MachineFromRanks({{{hello.node, hello.device, hello.told}}});
-    rank.id = cluster.Attach(hello, /*secret_digest=*/"", rank.link);
+    rank.id = cluster.Attach(hello, rank.link);
     cluster.OnReady(*rank.id, {.slice_key = "s", .slice_digest = "d", .model_path = "/m"});
     return rank;
   }

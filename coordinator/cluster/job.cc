@@ -75,6 +75,8 @@ absl::Status CheckSlices(const Job& job, const Rank& rank, const Job& other) {
 JobStatus StatusOfJob(const Job& job, absl::Time now) {
   JobStatus status;
   status.id = job.id;
+  status.version = job.version;
+  status.protocol = job.protocol;
   status.state = StateName(job.state);
   status.size = job.size;
   status.plan = job.plan;

@@ -27,7 +27,7 @@ namespace skein::coordinator {
 struct Rank {
   enum class State { kAttached, kLoading, kReady, kLost, kEnded };
   State state = State::kAttached;
-  attach::Hello hello;  // without the secret
+  attach::Hello hello;
   attach::Ready ready;
   attach::Heartbeat heartbeat;     // the last one since all ranks have attached, without `progress`
   std::shared_ptr<RankLink> link;  // null: no stream
@@ -48,8 +48,10 @@ struct Replica {
 struct Job {
   enum class State { kWaiting, kLoading, kServing, kLost, kEnded };
   State state = State::kWaiting;
-  std::string id;             // with the digest of its secret: two jobs may claim one id
-  std::string secret_digest;  // in no log, status or error
+  std::string id;       // with its key: two jobs may claim one id
+  std::string key;      // attach::Hello's
+  std::string version;  // of its ranks' program
+  int32_t protocol = 0;
   plan::LayoutRequest layout;
   int32_t size = 0;               // the number of ranks, as its ranks tell it
   std::map<int32_t, Rank> ranks;  // only those that have attached: a claimed size costs nothing
@@ -102,6 +104,8 @@ struct ReplicaStatus {
 
 struct JobStatus {
   std::string id;
+  std::string version;
+  int32_t protocol = 0;
   std::string state;
   int32_t size = 0;
   std::optional<plan::Plan> plan;

@@ -10,8 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "base/tls/job_key.h"
+#include "coordinator/cluster/job.h"
 #include "coordinator/rpc/grpc_status.h"
-#include "coordinator/rpc/sha256.h"
 #include "proto/convert/attach.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/serving.h"
@@ -29,19 +31,22 @@ constexpr int32_t kNothingRead = std::numeric_limits<int32_t>::min();
 }  // namespace
 
 AttachStream* AttachStream::Start(grpc::CallbackServerContext* context, Cluster* cluster,
-                                  absl::Duration hello_time) {
-  std::shared_ptr<AttachStream> stream(new AttachStream(context, cluster));
+                                  Refusals* refusals, absl::Duration hello_time) {
+  std::shared_ptr<AttachStream> stream(new AttachStream(context, cluster, refusals));
   stream->self_ = stream;
   stream->hello_alarm_.Set(
       std::chrono::system_clock::now() + absl::ToChronoMilliseconds(hello_time),
       [weak = stream->weak_from_this(), hello_time](bool passed) {
         const auto late = passed ? weak.lock() : nullptr;
         if (late == nullptr) return;
-        MutexLock lock(&late->mutex_);
-        if (late->said_hello_ || late->closing_.has_value()) return;
-        late->closing_ = absl::DeadlineExceededError(
-            absl::StrCat("no Hello came within ", absl::FormatDuration(hello_time)));
-        late->Advance();
+        {
+          MutexLock lock(&late->mutex_);
+          if (late->known_ || late->closing_.has_value()) return;
+        }
+        late->Refuse("a caller of Attach",
+                     absl::DeadlineExceededError(absl::StrCat("it has not proved within ",
+                                                              absl::FormatDuration(hello_time),
+                                                              " which rank it is")));
       });
   stream->Read();
   return stream.get();
@@ -75,26 +80,20 @@ void AttachStream::OnReadDone(bool ok) {
 
 void AttachStream::OnMessage() {
   if (!rank_.has_value()) {
-    if (incoming_.kind_case() != wire::WorkerMessage::kHello) {
-      return Close(absl::InvalidArgumentError("the first message must be Hello"));
-    }
     {
       MutexLock lock(&mutex_);
-      if (closing_.has_value()) return;  // it came too late
-      said_hello_ = true;
+      if (closing_.has_value()) return;
     }
-    absl::StatusOr<attach::Hello> hello = convert::FromProto(incoming_.hello());
-    incoming_.mutable_hello()->clear_job_secret();
-    if (!hello.ok()) return Close(hello.status());
-    const std::string secret_digest = Sha256(std::exchange(hello->job_secret, ""));
-    const auto rank = cluster_->Attach(*hello, secret_digest, self_);
-    if (!rank.ok()) return Close(rank.status());
-    rank_ = *rank;
-    return;
+    const absl::Status heard = claim_.has_value() ? OnProof() : OnHello();
+    if (heard.ok()) return;
+    return Refuse(claim_.has_value() ? absl::StrCat("job ", claim_->job_id, ": ", RankName(*claim_))
+                                     : "a caller of Attach",
+                  heard);
   }
   switch (incoming_.kind_case()) {
     case wire::WorkerMessage::kHello:
-      cluster_->OnFailure(*rank_, absl::InvalidArgumentError("it said Hello twice"));
+    case wire::WorkerMessage::kProof:
+      cluster_->OnFailure(*rank_, absl::InvalidArgumentError("it said twice who it is"));
       break;
     case wire::WorkerMessage::kHeartbeat:
       cluster_->OnHeartbeat(*rank_, convert::FromProto(incoming_.heartbeat()));
@@ -113,6 +112,51 @@ void AttachStream::OnMessage() {
     case wire::WorkerMessage::KIND_NOT_SET:
       break;
   }
+}
+
+absl::Status AttachStream::OnHello() {
+  if (incoming_.kind_case() != wire::WorkerMessage::kHello) {
+    return absl::InvalidArgumentError("the first message must be Hello");
+  }
+  SKEIN_ASSIGN_OR_RETURN(claim_, convert::FromProto(incoming_.hello()));
+  SKEIN_ASSIGN_OR_RETURN(const int32_t protocol, cluster_->CheckHello(*claim_));
+  SKEIN_ASSIGN_OR_RETURN(nonce_, DrawNonce());
+  wire::CoordinatorMessage message;
+  *message.mutable_welcome() = convert::ToProto(attach::Welcome{.version = cluster_->version(),
+                                                                .protocols = cluster_->protocols(),
+                                                                .protocol = protocol,
+                                                                .nonce = nonce_});
+  Enqueue(std::move(message));
+  return absl::OkStatus();
+}
+
+absl::Status AttachStream::OnProof() {
+  if (incoming_.kind_case() != wire::WorkerMessage::kProof) {
+    return absl::InvalidArgumentError("the message after Hello must be Proof");
+  }
+  if (!IsProof(incoming_.proof().signature(), claim_->job_key,
+               {.nonce = nonce_,
+                .job_id = claim_->job_id,
+                .rank = claim_->rank,
+                .job_size = claim_->job_size})) {
+    return absl::UnauthenticatedError(
+        absl::StrCat("it does not prove that it knows the secret of job ", claim_->job_id,
+                     ", whose key it showed"));
+  }
+  {
+    MutexLock lock(&mutex_);
+    if (closing_.has_value()) return absl::OkStatus();  // it came too late
+    known_ = true;
+  }
+  SKEIN_ASSIGN_OR_RETURN(rank_, cluster_->Attach(*claim_, self_));
+  return absl::OkStatus();
+}
+
+void AttachStream::Refuse(const std::string& who, const absl::Status& why) {
+  refusals_->Say(absl::StatusCodeToString(why.code()),
+                 absl::StrCat(who, ", from ", context_->peer(), ", is refused: ", why.message()),
+                 absl::Now());
+  Close(why);
 }
 
 void AttachStream::AnswerHeartbeat() {

@@ -1,4 +1,4 @@
-// Serves one rank's stream.
+// Serves one rank's stream: hears who it is, has it prove that, then carries messages.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -15,6 +15,8 @@
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/links.h"
 #include "coordinator/rpc/message_writer.h"
+#include "coordinator/rpc/refusals.h"
+#include "parallel/attach/messages.h"
 #include "proto/cluster.pb.h"
 #include "serving/request.h"
 
@@ -28,9 +30,10 @@ class AttachStream final
       public RankLink,
       public std::enable_shared_from_this<AttachStream> {
  public:
-  // The cluster outlives the stream, which ends where no Hello comes within `hello_time`.
+  // Cluster and refusals outlive the stream. Who has not proved within `hello_time` which rank it
+  // is is refused, which `refusals` tell.
   static AttachStream* Start(grpc::CallbackServerContext* context, Cluster* cluster,
-                             absl::Duration hello_time);
+                             Refusals* refusals, absl::Duration hello_time);
 
   // These are RankLink's.
   void SendPlan(const plan::Plan& plan) override;
@@ -45,11 +48,16 @@ class AttachStream final
   void OnDone() override;
 
  private:
-  AttachStream(grpc::CallbackServerContext* context, Cluster* cluster)
-      : context_(context), cluster_(cluster) {}
+  AttachStream(grpc::CallbackServerContext* context, Cluster* cluster, Refusals* refusals)
+      : context_(context), cluster_(cluster), refusals_(refusals) {}
 
   void Read();
   void OnMessage();
+  // Of who is no rank yet. An error is why it will be none.
+  absl::Status OnHello();
+  absl::Status OnProof();
+  // Ends the stream, and has the log say of `who`, a rank or what is none, why.
+  void Refuse(const std::string& who, const absl::Status& why);
   // Answers a heartbeat. One answer that waits says all that many would, so that a rank that does
   // not read piles up none.
   void AnswerHeartbeat();
@@ -58,12 +66,15 @@ class AttachStream final
 
   grpc::CallbackServerContext* const context_;
   Cluster* const cluster_;
+  Refusals* const refusals_;
   std::shared_ptr<AttachStream> self_;
 
   // These belong to the reading side.
   cluster::v1::WorkerMessage incoming_;
-  std::optional<Cluster::RankId> rank_;
-  uint64_t messages_taken_ = 0;  // messages with StepOutput
+  std::optional<attach::Hello> claim_;  // once Hello has come
+  std::string nonce_;
+  std::optional<Cluster::RankId> rank_;  // once that is proved
+  uint64_t messages_taken_ = 0;          // messages with StepOutput
 
   grpc::Alarm hello_alarm_;
   mutable Mutex mutex_;
@@ -71,7 +82,7 @@ class AttachStream final
   std::deque<cluster::v1::CoordinatorMessage> outgoing_ ABSL_GUARDED_BY(mutex_);
   MessageWriter<AttachStream, cluster::v1::CoordinatorMessage> writer_ ABSL_GUARDED_BY(mutex_){
       this};
-  bool said_hello_ ABSL_GUARDED_BY(mutex_) = false;
+  bool known_ ABSL_GUARDED_BY(mutex_) = false;                   // it has proved which rank it is
   std::optional<absl::Status> closing_ ABSL_GUARDED_BY(mutex_);  // the end, once all is written
 };
 

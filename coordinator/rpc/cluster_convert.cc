@@ -13,6 +13,8 @@ namespace wire = ::skein::cluster::v1;
 wire::JobStatus ToProto(const JobStatus& status) {
   wire::JobStatus out;
   out.set_job_id(status.id);
+  out.set_version(status.version);
+  out.set_protocol(status.protocol);
   out.set_state(status.state);
   out.set_size(status.size);
   out.set_detail(status.detail);

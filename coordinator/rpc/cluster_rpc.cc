@@ -9,7 +9,6 @@
 #include "coordinator/rpc/attach_stream.h"
 #include "coordinator/rpc/cluster_convert.h"
 #include "coordinator/rpc/raw_message.h"
-#include "coordinator/rpc/sha256.h"
 #include "proto/convert/attach.h"
 #include "proto/convert/machines.h"
 #include "topology/topology.h"
@@ -20,7 +19,7 @@ namespace wire = ::skein::cluster::v1;
 
 grpc::ServerBidiReactor<wire::WorkerMessage, wire::CoordinatorMessage>* ClusterRpc::Attach(
     grpc::CallbackServerContext* context) {
-  return AttachStream::Start(context, cluster_, options_.hello_time);
+  return AttachStream::Start(context, cluster_, &refusals_, options_.hello_time);
 }
 
 grpc::ServerUnaryReactor* ClusterRpc::GetStatus(grpc::CallbackServerContext* context,
@@ -55,12 +54,11 @@ grpc::ServerUnaryReactor* ClusterRpc::GetTopology(grpc::CallbackServerContext* c
 
 absl::Status ClusterRpc::FindJob(const wire::GetJobRequest& request,
                                  wire::JobStatus& response) const {
-  SKEIN_RETURN_IF_ERROR(convert::CheckJob(request.job_id(), request.job_secret()));
-  const std::optional<JobStatus> job =
-      cluster_->Find(request.job_id(), Sha256(request.job_secret()));
+  SKEIN_RETURN_IF_ERROR(convert::CheckJob(request.job_id(), request.job_key()));
+  const std::optional<JobStatus> job = cluster_->Find(request.job_id(), request.job_key());
   if (!job.has_value()) {
     return absl::NotFoundError(
-        absl::StrCat("no rank of job ", request.job_id(), " with this secret has attached"));
+        absl::StrCat("no rank of job ", request.job_id(), " with this key has attached"));
   }
   response = ToProto(*job);
   return absl::OkStatus();

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "coordinator/cluster/cluster.h"
+#include "coordinator/rpc/refusals.h"
 #include "proto/cluster.grpc.pb.h"
 
 namespace skein::coordinator {
@@ -25,7 +26,7 @@ class ClusterRpc final : public RawCluster {
   using Summary = std::function<cluster::v1::ClusterStatus()>;
 
   struct Options {
-    absl::Duration hello_time = absl::Seconds(10);  // an Attach must say within it who it is
+    absl::Duration hello_time = absl::Seconds(10);  // an Attach must prove within it who it is
   };
 
   // The cluster outlives the service.
@@ -51,6 +52,7 @@ class ClusterRpc final : public RawCluster {
   const Options options_;
   Cluster* const cluster_;
   const Summary summary_;
+  Refusals refusals_;  // of ranks
 };
 
 }  // namespace skein::coordinator

@@ -8,8 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/tls/job_key.h"
 #include "coordinator/service/fake_tokenizer.h"
 #include "proto/cluster.grpc.pb.h"
+#include "proto/convert/attach.h"
 #include "proto/convert/serving.h"
 #include "proto/credentials/credentials.h"
 
@@ -66,14 +68,15 @@ class FakeJob::Rank {
     hello.set_rank(rank_);
     hello.set_job_size(job_->options_.size);
     hello.set_pid(1000 + rank_);
-    hello.set_job_secret(job_->options_.secret);
+    hello.set_job_key(PublicJobKey(job_->options_.secret));
+    *hello.mutable_protocols() = convert::ToProto(job_->options_.protocols);
     hello.set_layout(job_->options_.layout);
     hello.mutable_node()->set_host(absl::StrCat("host", rank_));
     hello.mutable_node()->set_cores(4);
     hello.mutable_node()->set_memory_bytes(int64_t{4} << 30);
     hello.mutable_device()->set_kind("cpu");
     hello.mutable_device()->set_name("a CPU");
-    Write(message);
+    stream_->Write(message);
     reader_ = std::thread([this] { Read(); });
     heart_ = std::thread([this] { Beat(); });
   }
@@ -117,6 +120,7 @@ class FakeJob::Rank {
   void Read() {
     wire::CoordinatorMessage message;
     while (stream_->Read(&message)) {
+      if (message.has_welcome()) Prove(message.welcome().nonce());
       if (message.has_plan()) OnPlan();
       if (message.has_shutdown()) {
         MutexLock lock(&mutex_);
@@ -141,6 +145,18 @@ class FakeJob::Rank {
     end_ = absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
   }
 
+  void Prove(const std::string& nonce) {
+    wire::WorkerMessage message;
+    message.mutable_proof()->set_signature(
+        ProveClaim(job_->options_.secret, {.nonce = nonce,
+                                           .job_id = job_->options_.job_id,
+                                           .rank = rank_,
+                                           .job_size = job_->options_.size}));
+    Write(message);
+    MutexLock lock(&mutex_);
+    known_ = true;
+  }
+
   // gRPC aborts on whatever is written after the end.
   void HangUp() {
     MutexLock lock(&write_mutex_);
@@ -161,7 +177,7 @@ class FakeJob::Rank {
     while (!WaitUntil(mutex_, [this] { return end_.has_value(); }, kHeartbeat)) {
       {
         MutexLock lock(&mutex_);
-        if (silent_) continue;
+        if (silent_ || !known_) continue;
         if (job_->options_.acknowledges) beat.set_messages_taken(messages_);
         beat.mutable_threads()->insert(frozen_.begin(), frozen_.end());
       }
@@ -178,6 +194,7 @@ class FakeJob::Rank {
   bool hung_up_ ABSL_GUARDED_BY(write_mutex_) = false;
 
   Mutex mutex_;
+  bool known_ ABSL_GUARDED_BY(mutex_) = false;
   bool planned_ ABSL_GUARDED_BY(mutex_) = false;
   bool silent_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t messages_ ABSL_GUARDED_BY(mutex_) = 0;  // with updates

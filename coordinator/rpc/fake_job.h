@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "base/tls/mutual_tls.h"
+#include "parallel/attach/protocol.h"
 #include "serving/output.h"
 #include "serving/request.h"
 
@@ -27,6 +28,7 @@ struct FakeJobOptions {
   std::string layout;  // empty: the coordinator's
   int32_t size = 1;
   std::string version = "test";
+  attach::ProtocolRange protocols = attach::kProtocols;
   std::string digest = "digest";  // of every slice
   std::string model_path = "/models/fake";
   bool load = true;                   // sends Ready as soon as the plan comes

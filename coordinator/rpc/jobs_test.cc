@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/rpc/hand_made_rank.h"
 #include "coordinator/rpc/raw_call.h"
 #include "coordinator/rpc/test_coordinator.h"
 #include "gmock/gmock.h"
@@ -317,9 +318,6 @@ TEST(JobsTest, WhatDoesNotFitIsRefusedByName) {
     EXPECT_THAT(unplannable.WaitForEnd(rank),
                 StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("3")));
   }
-  FakeJob old({.coordinator = coordinator.address(), .job_id = "b", .version = "0.0.1"});
-  EXPECT_THAT(old.WaitForEnd(0),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("0.0.1")));
 }
 
 TEST(JobsTest, AStreamBeginsWithHello) {
@@ -334,7 +332,7 @@ TEST(JobsTest, AStreamBeginsWithHello) {
       {[](auto&) {}, "must be Hello"},
       {[](auto& message) {
          message.mutable_hello()->set_job_id("a");
-         message.mutable_hello()->set_job_secret("a secret of the job");
+         message.mutable_hello()->set_job_key(std::string(32, 'k'));
        },
        "host"},
   };
@@ -359,22 +357,11 @@ TEST(JobsTest, ARankThatDoesNotReadPilesUpNoHeartbeats) {
   TestCoordinator coordinator;
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // or the window would grow
-  const auto stub = cluster::v1::Cluster::NewStub(grpc::CreateCustomChannel(
-      coordinator.address(), grpc::InsecureChannelCredentials(), arguments));
-  grpc::ClientContext context;
-  const auto stream = stub->Attach(&context);
+  HandMadeRank rank(grpc::CreateCustomChannel(coordinator.address(),
+                                              grpc::InsecureChannelCredentials(), arguments));
+  HandMadeRank::Stream* const stream = &rank.stream();
+  rank.Introduce(HelloOf("deaf", 2));  // never complete
   cluster::v1::WorkerMessage message;
-  cluster::v1::Hello& hello = *message.mutable_hello();
-  hello.set_version("test");
-  hello.set_job_id("deaf");
-  hello.set_job_secret("a secret of the job");
-  hello.set_job_size(2);  // never complete
-  hello.mutable_node()->set_host("host0");
-  hello.mutable_node()->set_cores(1);
-  hello.mutable_node()->set_memory_bytes(1 << 30);
-  hello.mutable_device()->set_kind("cpu");
-  hello.mutable_device()->set_name("a CPU");
-  ASSERT_TRUE(stream->Write(message));
   message.mutable_heartbeat();
   for (int i = 0; i < kBeats; ++i) {
     ASSERT_TRUE(stream->Write(message, grpc::WriteOptions().set_buffer_hint()));

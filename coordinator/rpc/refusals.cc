@@ -21,6 +21,10 @@ constexpr char kFailed[] = "Handshake failed with fatal error ";
 void Refusals::OnLine(const std::string& file, const std::string& message, absl::Time now) {
   absl::string_view reason = message;
   if (!absl::EndsWith(file, kFile) || !absl::ConsumePrefix(&reason, kFailed)) return;
+  Say(std::string(reason), absl::StrCat("a connection was refused, its TLS failed: ", reason), now);
+}
+
+void Refusals::Say(const std::string& reason, const std::string& line, absl::Time now) {
   int64_t unsaid = 0;
   {
     MutexLock lock(&mutex_);
@@ -28,16 +32,14 @@ void Refusals::OnLine(const std::string& file, const std::string& message, absl:
       until_ = now + kWindow;
       lines_.clear();
     }
-    const std::string key(reason);
-    if (lines_.size() > kMostReasons || lines_[key] == kMostLines) {
+    if (lines_.size() > kMostReasons || lines_[reason] == kMostLines) {
       ++unsaid_;
       return;
     }
-    ++lines_[key];
+    ++lines_[reason];
     unsaid = std::exchange(unsaid_, 0);
   }
-  spdlog::warn("a connection was refused, its TLS failed: {}{}", std::string(reason),
-               unsaid == 0 ? "" : absl::StrCat("; ", unsaid, " others before it"));
+  spdlog::warn("{}{}", line, unsaid == 0 ? "" : absl::StrCat("; ", unsaid, " others before it"));
 }
 
 }  // namespace skein::coordinator

@@ -1,4 +1,4 @@
-// What the log says of connections whose TLS came to nothing.
+// What the log says of those who are refused.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,8 @@ class Refusals {
  public:
   // Takes a line that gRPC logs. Says why a connection was refused, where the line tells of one.
   void OnLine(const std::string& file, const std::string& message, absl::Time now);
+  // `reason`: of few kinds, of each of which some lines are told.
+  void Say(const std::string& reason, const std::string& line, absl::Time now);
 
  private:
   Mutex mutex_;

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/tls/job_key.h"
 #include "coordinator/rpc/grpc_status.h"
+#include "coordinator/rpc/hand_made_rank.h"
 #include "coordinator/rpc/raw_call.h"
 #include "coordinator/rpc/test_coordinator.h"
 #include "gmock/gmock.h"
@@ -26,54 +28,12 @@ using ::testing::Le;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-const std::string kSecret = "a secret of the job";
-
-cluster::v1::WorkerMessage HelloOf(const std::string& job_id) {
-  cluster::v1::WorkerMessage message;
-  cluster::v1::Hello& hello = *message.mutable_hello();
-  hello.set_version("test");
-  hello.set_job_id(job_id);
-  hello.set_job_secret(kSecret);
-  hello.set_job_size(1);
-  hello.mutable_node()->set_host("host0");
-  hello.mutable_node()->set_cores(1);
-  hello.mutable_node()->set_memory_bytes(1 << 30);
-  hello.mutable_device()->set_kind("cpu");
-  hello.mutable_device()->set_name("a CPU");
-  return message;
-}
-
-// Makes one Attach by hand.
-class Attach {
- public:
-  explicit Attach(const TestCoordinator& coordinator)
-      : stub_(cluster::v1::Cluster::NewStub(coordinator.channel())) {
-    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
-    stream_ = stub_->Attach(&context_);
-  }
-
-  void Say(const cluster::v1::WorkerMessage& message) { stream_->Write(message); }
-  // Returns how the coordinator ends it.
-  grpc::Status End() {
-    for (cluster::v1::CoordinatorMessage message; stream_->Read(&message);) {
-    }
-    return stream_->Finish();
-  }
-
- private:
-  grpc::ClientContext context_;
-  std::unique_ptr<cluster::v1::Cluster::Stub> stub_;
-  std::unique_ptr<
-      grpc::ClientReaderWriter<cluster::v1::WorkerMessage, cluster::v1::CoordinatorMessage>>
-      stream_;
-};
-
 grpc::Status GetJob(const TestCoordinator& coordinator, const std::string& id,
                     const std::string& secret, cluster::v1::JobStatus* job) {
   grpc::ClientContext context;
   cluster::v1::GetJobRequest request;
   request.set_job_id(id);
-  request.set_job_secret(secret);
+  request.set_job_key(PublicJobKey(secret));
   return cluster::v1::Cluster::NewStub(coordinator.channel())->GetJob(&context, request, job);
 }
 
@@ -97,7 +57,12 @@ TEST(StrangersTest, AnotherSecretIsAnotherJob) {
             grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(GetJob(coordinator, "other", kSecret, &found).error_code(),
             grpc::StatusCode::NOT_FOUND);
-  EXPECT_EQ(GetJob(coordinator, "job", "short", &found).error_code(),
+  grpc::ClientContext context;
+  cluster::v1::GetJobRequest keyless;
+  keyless.set_job_id("job");
+  EXPECT_EQ(cluster::v1::Cluster::NewStub(coordinator.channel())
+                ->GetJob(&context, keyless, &found)
+                .error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(coordinator.Status().DebugString(),
               AllOf(Not(HasSubstr("secret")), Not(HasSubstr("stranger"))));
@@ -137,17 +102,16 @@ TEST(StrangersTest, AJobHasTheLayoutThatItAsksForAndAllItsRanksTheSame) {
   EXPECT_EQ(layout_of("own"), "112");
   EXPECT_EQ(layout_of("pp"), "121");
 
-  Attach first(coordinator), second(coordinator);
-  cluster::v1::WorkerMessage hello = HelloOf("unlike");
-  hello.mutable_hello()->set_job_size(2);
+  HandMadeRank first(coordinator), second(coordinator);
+  cluster::v1::WorkerMessage hello = HelloOf("unlike", 2);
   hello.mutable_hello()->set_layout("tp=2");
-  first.Say(hello);
+  first.Introduce(hello);
   cluster::v1::JobStatus job;
   ASSERT_TRUE(
       TestCoordinator::WaitFor([&] { return GetJob(coordinator, "unlike", kSecret, &job).ok(); }));
   hello.mutable_hello()->set_rank(1);
   hello.mutable_hello()->set_layout("");
-  second.Say(hello);
+  second.Introduce(hello);
   const grpc::Status end = second.End();
   EXPECT_EQ(end.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(end.error_message(), HasSubstr("give all ranks of a job the same --layout"));
@@ -166,7 +130,7 @@ TEST(StrangersTest, WhatAHelloSaysIsBoundedAndPrintable) {
       {[&](auto& hello) { hello.set_job_id(long_text); }, "job_id: 31457280 bytes; at most 256"},
       {[&](auto& hello) { hello.set_version(long_text); }, "version: 31457280 bytes"},
       {[&](auto& hello) { hello.set_layout(long_text); }, "layout: 31457280 bytes"},
-      {[&](auto& hello) { hello.set_job_secret(long_text); }, "job_secret: 31457280 bytes"},
+      {[&](auto& hello) { hello.set_job_key(long_text); }, "job_key: 31457280 bytes"},
       {[&](auto& hello) { hello.mutable_device()->set_name(std::string(257, 'd')); },
        "device: name"},
       {[&](auto& hello) { hello.mutable_device()->set_kind("abacus"); }, "device: kind"},
@@ -177,7 +141,7 @@ TEST(StrangersTest, WhatAHelloSaysIsBoundedAndPrintable) {
       {[&](auto& hello) { hello.set_layout("tp=x"); }, "tp=x"},
   };
   for (const Case& c : cases) {
-    Attach attach(coordinator);
+    HandMadeRank attach(coordinator);
     cluster::v1::WorkerMessage hello = HelloOf("job");
     c.fill(*hello.mutable_hello());
     attach.Say(hello);
@@ -187,10 +151,10 @@ TEST(StrangersTest, WhatAHelloSaysIsBoundedAndPrintable) {
   }
   EXPECT_EQ(coordinator.Status().jobs_size(), 0);
 
-  Attach attach(coordinator);
+  HandMadeRank attach(coordinator);
   cluster::v1::WorkerMessage hello = HelloOf("job");
   hello.mutable_hello()->mutable_node()->set_host("host\n\x1b[31m");
-  attach.Say(hello);
+  attach.Introduce(hello);
   ASSERT_TRUE(TestCoordinator::WaitFor([&] { return coordinator.Status().jobs_size() == 1; }));
   EXPECT_EQ(coordinator.Status().jobs(0).ranks(0).host(), "host\\x0a\\x1b[31m");
 }
@@ -251,15 +215,15 @@ TEST(StrangersTest, AnAttachThatNeverSpeaksIsEnded) {
   Daemon::Options options = TestOptions();
   options.server.cluster.hello_time = absl::Milliseconds(200);
   TestCoordinator coordinator(std::move(options));
-  Attach silent(coordinator);
+  HandMadeRank silent(coordinator);
   const grpc::Status end = silent.End();
   EXPECT_EQ(end.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_THAT(end.error_message(), HasSubstr("no Hello came within 200ms"));
+  EXPECT_THAT(end.error_message(), HasSubstr("it has not proved within 200ms which rank it is"));
 
   // A rank that has spoken stays.
   FakeJob job({.coordinator = coordinator.address(), .size = 2, .load = false});
   ASSERT_TRUE(job.WaitForPlan(0));
-  Attach another(coordinator);
+  HandMadeRank another(coordinator);
   EXPECT_EQ(another.End().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_EQ(coordinator.Status().jobs(0).state(), "loading");
 }

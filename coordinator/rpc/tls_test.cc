@@ -1,5 +1,4 @@
 // Mutual TLS on the coordinator's port: who is served, who is refused, and what the log says.
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,34 +10,18 @@
 #include "base/test_util.h"
 #include "base/tls/certificate_for_tests.h"
 #include "base/tls/mutual_tls.h"
+#include "coordinator/rpc/captured_log.h"
 #include "coordinator/rpc/refusals.h"
 #include "coordinator/rpc/test_coordinator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/credentials/credentials.h"
-#include "spdlog/sinks/ostream_sink.h"
-#include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
 namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
-
-// What is logged while it lives.
-class CapturedLog {
- public:
-  CapturedLog() {
-    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-        "captured", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
-  }
-  ~CapturedLog() { spdlog::set_default_logger(std::move(before_)); }
-  std::string text() const { return text_.str(); }
-
- private:
-  std::ostringstream text_;
-  std::shared_ptr<spdlog::logger> before_ = spdlog::default_logger();
-};
 
 // As a file may hold it that nobody looked at.
 MutualTls Unchecked(const TestCertificate& own, const TestCertificate& ca) {

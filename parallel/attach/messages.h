@@ -9,6 +9,7 @@
 
 #include "absl/time/time.h"
 #include "base/expert_load.h"
+#include "parallel/attach/protocol.h"
 #include "parallel/comm/progress.h"
 #include "parallel/plan/plan.h"
 #include "topology/machine.h"
@@ -20,9 +21,10 @@ namespace skein::attach {
 inline constexpr int32_t kMaxJobSize = 65536;
 
 struct Hello {
-  std::string version;
+  std::string version;      // of the rank's program
+  ProtocolRange protocols;  // that it speaks
   std::string job_id;
-  std::string job_secret;  // the coordinator keeps its digest alone
+  std::string job_key;  // the public half of the key that follows from the job's secret
   int32_t rank = 0;
   int32_t job_size = 0;
   int32_t pid = 0;
@@ -31,6 +33,14 @@ struct Hello {
   plan::LayoutRequest layout;  // the job's; nothing asked: the coordinator's
   // Of one rank of each host: that host alone, as it was found and measured; RankReport's.
   std::optional<topology::Topology> told = std::nullopt;
+};
+
+// What a coordinator answers to Hello.
+struct Welcome {
+  std::string version;
+  ProtocolRange protocols;
+  int32_t protocol = 0;  // the one to speak
+  std::string nonce;
 };
 
 // The rank's shard is loaded. The coordinator compares digests between replicas.

@@ -11,6 +11,7 @@
 #include "base/printable.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
+#include "base/tls/job_key.h"
 #include "parallel/comm/call.h"
 #include "parallel/plan/plan.h"
 #include "proto/convert/machines.h"
@@ -23,7 +24,6 @@ namespace wire = ::skein::cluster::v1;
 
 // A rank computes with two groups of ranks, and tells of two threads.
 constexpr size_t kMaxEntries = 64;
-constexpr size_t kLeastSecretBytes = 16;  // fewer could be guessed
 
 absl::Status CheckLength(const char* field, const std::string& text) {
   if (text.size() <= kMaxNameBytes) return absl::OkStatus();
@@ -62,9 +62,7 @@ std::optional<comm::OperationInProgress> FromProto(const wire::OperationInProgre
       .still = absl::Seconds(operation.still_seconds())};
 }
 
-}  // namespace
-
-absl::Status CheckJob(const std::string& id, const std::string& secret) {
+absl::Status CheckJobId(const std::string& id) {
   SKEIN_RETURN_IF_ERROR(CheckLength("job_id", id));
   if (id.empty()) return absl::InvalidArgumentError("job_id: empty");
   // Jobs are told apart by their ids, which therefore stay as they are.
@@ -72,19 +70,35 @@ absl::Status CheckJob(const std::string& id, const std::string& secret) {
     return absl::InvalidArgumentError(
         absl::StrCat("job_id: '", Printable(id), "' has characters that cannot be printed"));
   }
-  if (secret.size() < kLeastSecretBytes || secret.size() > kMaxNameBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("job_secret: ", secret.size(), " bytes; ",
-                                                   kLeastSecretBytes, " to ", kMaxNameBytes,
-                                                   " are allowed"));
-  }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckJob(const std::string& id, const std::string& key) {
+  SKEIN_RETURN_IF_ERROR(CheckJobId(id));
+  if (key.size() == kJobKeyBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("job_key: ", key.size(), " bytes; a key has ", kJobKeyBytes));
+}
+
+wire::ProtocolRange ToProto(const attach::ProtocolRange& protocols) {
+  wire::ProtocolRange out;
+  out.set_min(protocols.min);
+  out.set_max(protocols.max);
+  return out;
+}
+
+attach::ProtocolRange FromProto(const wire::ProtocolRange& protocols) {
+  return {.min = protocols.min(), .max = protocols.max()};
 }
 
 wire::Hello ToProto(const attach::Hello& hello) {
   wire::Hello out;
   out.set_version(hello.version);
   out.set_job_id(hello.job_id);
-  out.set_job_secret(hello.job_secret);
+  out.set_job_key(hello.job_key);
+  *out.mutable_protocols() = ToProto(hello.protocols);
   out.set_rank(hello.rank);
   out.set_job_size(hello.job_size);
   out.set_pid(hello.pid);
@@ -96,13 +110,16 @@ wire::Hello ToProto(const attach::Hello& hello) {
 }
 
 absl::StatusOr<attach::Hello> FromProto(const wire::Hello& hello) {
-  attach::Hello out = {.job_id = hello.job_id(),
-                       .job_secret = hello.job_secret(),
+  attach::Hello out = {.protocols = FromProto(hello.protocols()),
+                       .job_id = hello.job_id(),
+                       .job_key = hello.job_key(),
                        .rank = hello.rank(),
                        .job_size = hello.job_size(),
                        .pid = hello.pid()};
   SKEIN_ASSIGN_OR_RETURN(out.version, Name("version", hello.version()));
-  SKEIN_RETURN_IF_ERROR(CheckJob(out.job_id, out.job_secret));
+  SKEIN_RETURN_IF_ERROR(CheckJobId(out.job_id));
+  // Who tells of no protocol is from before there were keys: that it is told.
+  if (hello.has_protocols()) SKEIN_RETURN_IF_ERROR(CheckJob(out.job_id, out.job_key));
   SKEIN_ASSIGN_OR_RETURN(const std::string layout, Name("layout", hello.layout()));
   SKEIN_ASSIGN_OR_RETURN(out.layout, plan::ParseLayoutRequest(layout));
   SKEIN_ASSIGN_OR_RETURN(const std::string host, Name("node: host", hello.node().host()));
@@ -120,6 +137,22 @@ absl::StatusOr<attach::Hello> FromProto(const wire::Hello& hello) {
   }
   out.told = *std::move(told);
   return out;
+}
+
+wire::Welcome ToProto(const attach::Welcome& welcome) {
+  wire::Welcome out;
+  out.set_version(welcome.version);
+  *out.mutable_protocols() = ToProto(welcome.protocols);
+  out.set_protocol(welcome.protocol);
+  out.set_nonce(welcome.nonce);
+  return out;
+}
+
+attach::Welcome FromProto(const wire::Welcome& welcome) {
+  return {.version = Printable(welcome.version(), kMaxNameBytes),
+          .protocols = FromProto(welcome.protocols()),
+          .protocol = welcome.protocol(),
+          .nonce = welcome.nonce()};
 }
 
 wire::Ready ToProto(const attach::Ready& ready) {

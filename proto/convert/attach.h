@@ -15,13 +15,20 @@ namespace skein::convert {
 // Words of ranks, which are strangers', become bounded and printable (base/printable.h) on the way
 // from the wire. What names a rank or a job is refused where it is too long; all else is cut.
 
-// InvalidArgument for an id that is empty, cannot be printed or is too long, and for a secret that
-// could be guessed or is too long.
-absl::Status CheckJob(const std::string& id, const std::string& secret);
+// InvalidArgument for an id that is empty, cannot be printed or is too long, and for what has not
+// the size of a key.
+absl::Status CheckJob(const std::string& id, const std::string& key);
+
+cluster::v1::ProtocolRange ToProto(const attach::ProtocolRange& protocols);
+attach::ProtocolRange FromProto(const cluster::v1::ProtocolRange& wire);
 
 cluster::v1::Hello ToProto(const attach::Hello& hello);
-// InvalidArgument names the field.
+// InvalidArgument names the field. A job's key is looked at where protocols are told: without these
+// a Hello is good for a refusal alone.
 absl::StatusOr<attach::Hello> FromProto(const cluster::v1::Hello& wire);
+
+cluster::v1::Welcome ToProto(const attach::Welcome& welcome);
+attach::Welcome FromProto(const cluster::v1::Welcome& wire);
 
 cluster::v1::Ready ToProto(const attach::Ready& ready);
 attach::Ready FromProto(const cluster::v1::Ready& wire);

@@ -28,8 +28,9 @@ namespace wire = ::skein::cluster::v1;
 
 attach::Hello PlainHello() {
   return {.version = "1.2",
+          .protocols = {2, 5},
           .job_id = "5f0c",
-          .job_secret = std::string("sixteen \0 bytes!", 16),
+          .job_key = std::string("32 bytes, one of which is \0: key", 32),
           .rank = 3,
           .job_size = 4,
           .pid = 4711,
@@ -43,7 +44,9 @@ wire::Hello WireHello() {
   wire::Hello hello;
   hello.set_version("1.2");
   hello.set_job_id("5f0c");
-  hello.set_job_secret(std::string("sixteen \0 bytes!", 16));
+  hello.mutable_protocols()->set_min(2);
+  hello.mutable_protocols()->set_max(5);
+  hello.set_job_key(std::string("32 bytes, one of which is \0: key", 32));
   hello.set_rank(3);
   hello.set_job_size(4);
   hello.set_pid(4711);
@@ -60,7 +63,9 @@ TEST(HelloTest, EveryFieldOfTheWireIsSet) {
   const wire::Hello got = ToProto(PlainHello());
   EXPECT_EQ(got.version(), "1.2");
   EXPECT_EQ(got.job_id(), "5f0c");
-  EXPECT_EQ(got.job_secret(), std::string("sixteen \0 bytes!", 16));
+  EXPECT_EQ(got.protocols().min(), 2);
+  EXPECT_EQ(got.protocols().max(), 5);
+  EXPECT_EQ(got.job_key(), std::string("32 bytes, one of which is \0: key", 32));
   EXPECT_EQ(got.rank(), 3);
   EXPECT_EQ(got.job_size(), 4);
   EXPECT_EQ(got.pid(), 4711);
@@ -77,7 +82,8 @@ TEST(HelloTest, EveryFieldOfTheWireIsRead) {
   const attach::Hello want = PlainHello();
   EXPECT_EQ(got.version, want.version);
   EXPECT_EQ(got.job_id, want.job_id);
-  EXPECT_EQ(got.job_secret, want.job_secret);
+  EXPECT_EQ(got.protocols, want.protocols);
+  EXPECT_EQ(got.job_key, want.job_key);
   EXPECT_EQ(got.rank, want.rank);
   EXPECT_EQ(got.job_size, want.job_size);
   EXPECT_EQ(got.pid, want.pid);
@@ -162,23 +168,48 @@ TEST(HelloTest, NamesArePrintableOrRefused) {
   hello.set_job_id("");
   refusal(hello, "job_id: empty");
   hello = WireHello();
-  hello.set_job_secret("short");
-  refusal(hello, "job_secret: 5 bytes");
+  hello.set_job_key("short");
+  refusal(hello, "job_key: 5 bytes");
+}
+
+// It is to be refused for its age, not for what it could not know.
+TEST(HelloTest, OneWithoutProtocolsNeedsNoKey) {
+  wire::Hello hello = WireHello();
+  hello.clear_protocols();
+  hello.clear_job_key();
+  SKEIN_ASSERT_OK_AND_ASSIGN(const attach::Hello got, FromProto(hello));
+  EXPECT_EQ(got.protocols, attach::ProtocolRange());
+  hello.set_job_id(std::string(257, 'x'));
+  EXPECT_THAT(FromProto(hello), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("job_id")));
+}
+
+TEST(WelcomeTest, EveryFieldGoesBothWays) {
+  const wire::Welcome sent = ToProto(attach::Welcome{
+      .version = "1.2", .protocols = {2, 5}, .protocol = 4, .nonce = std::string("n\0n", 3)});
+  EXPECT_EQ(sent.version(), "1.2");
+  EXPECT_EQ(sent.protocols().min(), 2);
+  EXPECT_EQ(sent.protocols().max(), 5);
+  EXPECT_EQ(sent.protocol(), 4);
+  EXPECT_EQ(sent.nonce(), std::string("n\0n", 3));
+  const attach::Welcome back = FromProto(sent);
+  EXPECT_EQ(back.version, "1.2");
+  EXPECT_EQ(back.protocols, (attach::ProtocolRange{2, 5}));
+  EXPECT_EQ(back.protocol, 4);
+  EXPECT_EQ(back.nonce, std::string("n\0n", 3));
 }
 
 TEST(CheckJobTest, RefusesWhatNoJobMayHave) {
-  const std::string secret(16, 's');
-  SKEIN_EXPECT_OK(CheckJob("5f0c", secret));
-  SKEIN_EXPECT_OK(CheckJob(std::string(256, 'j'), std::string(256, 's')));
-  const auto refusal = [](const std::string& id, const std::string& secret,
-                          const std::string& why) {
-    EXPECT_THAT(CheckJob(id, secret), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(why)));
+  const std::string key(32, 'k');
+  SKEIN_EXPECT_OK(CheckJob("5f0c", key));
+  SKEIN_EXPECT_OK(CheckJob(std::string(256, 'j'), key));
+  const auto refusal = [](const std::string& id, const std::string& key, const std::string& why) {
+    EXPECT_THAT(CheckJob(id, key), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(why)));
   };
-  refusal("", secret, "job_id: empty");
-  refusal(std::string(257, 'j'), secret, "job_id: 257 bytes; at most 256");
-  refusal("a\x1b", secret, "job_id: 'a\\x1b' has characters that cannot be printed");
-  refusal("5f0c", std::string(15, 's'), "job_secret: 15 bytes; 16 to 256 are allowed");
-  refusal("5f0c", std::string(257, 's'), "job_secret: 257 bytes");
+  refusal("", key, "job_id: empty");
+  refusal(std::string(257, 'j'), key, "job_id: 257 bytes; at most 256");
+  refusal("a\x1b", key, "job_id: 'a\\x1b' has characters that cannot be printed");
+  refusal("5f0c", std::string(31, 'k'), "job_key: 31 bytes; a key has 32");
+  refusal("5f0c", std::string(33, 'k'), "job_key: 33 bytes");
 }
 
 // ---- Ready ----

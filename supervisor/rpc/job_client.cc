@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/printable.h"
+#include "base/tls/job_key.h"
 #include "proto/cluster.grpc.pb.h"
 #include "proto/credentials/credentials.h"
 
@@ -108,7 +109,7 @@ void JobClient::Query(const JobKey& key, absl::Duration timeout,
   call->context.set_deadline(std::chrono::system_clock::now() +
                              absl::ToChronoMilliseconds(timeout));
   call->request.set_job_id(key.id);
-  call->request.set_job_secret(key.secret);
+  call->request.set_job_key(PublicJobKey(key.secret));
   call->done = std::move(done);
   {
     MutexLock lock(&calls_->mutex);

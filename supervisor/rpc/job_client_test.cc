@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/tls/certificate_for_tests.h"
+#include "base/tls/job_key.h"
 #include "base/tls/mutual_tls.h"
 #include "gtest/gtest.h"
 #include "proto/cluster.grpc.pb.h"
@@ -81,7 +82,7 @@ JobInfo Ask(const std::string& address, absl::Duration timeout = kLong,
 JobInfo AskOne(const grpc::Status& status, const std::string& state) {
   const FakeCoordinator coordinator([&](const auto& request, wire::JobStatus& job) {
     EXPECT_EQ(request.job_id(), "0123456789abcdef");
-    EXPECT_EQ(request.job_secret(), "secret");
+    EXPECT_EQ(request.job_key(), PublicJobKey("secret"));
     job.set_state(state);
     job.set_detail("rank 1\nfell silent");
     return status;

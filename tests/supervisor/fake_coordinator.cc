@@ -33,7 +33,7 @@ class FakeCluster final : public wire::Cluster::Service {
       const rlimit none = {.rlim_cur = 0, .rlim_max = 0};
       setrlimit(RLIMIT_NOFILE, &none);
     }
-    if (request->job_secret().size() != 64) return {grpc::StatusCode::INVALID_ARGUMENT, "secret"};
+    if (request->job_key().size() != 32) return {grpc::StatusCode::INVALID_ARGUMENT, "key"};
     std::ifstream file(folder_ + "/job." + request->job_id());
     std::string state, detail;
     if (!std::getline(file, state)) return {grpc::StatusCode::NOT_FOUND, ""};

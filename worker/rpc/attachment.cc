@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "base/acknowledgements.h"
 #include "base/status_macros.h"
+#include "base/tls/job_key.h"
 #include "base/version.h"
 #include "proto/cluster.grpc.pb.h"
 #include "proto/convert/attach.h"
@@ -49,8 +50,9 @@ std::chrono::steady_clock::time_point SteadyTimeIn(absl::Duration duration) {
 
 attach::Hello HelloOf(const AttachmentOptions& options) {
   return {.version = std::string(kVersion),
+          .protocols = options.protocols,
           .job_id = options.job.id,
-          .job_secret = options.job.secret,
+          .job_key = PublicJobKey(options.job.secret),
           .rank = options.rank,
           .job_size = options.job_size,
           .pid = getpid(),
@@ -114,15 +116,26 @@ class Attachment::Stream {
     return std::shared_ptr<Stream>(new Stream(std::move(channel)));
   }
 
-  // Returns false when the stream is over or half closed.
-  bool Write(const pb::WorkerMessage& message) {
+  // Hello and Proof. Once the coordinator knows the rank by them, it may be told all else.
+  void Introduce(const pb::WorkerMessage& message, bool known) {
     MutexLock lock(&write_mutex_);
-    return !half_closed_ && rpc_->Write(message);
+    if (!half_closed_) rpc_->Write(message);
+    known_ = known;
+  }
+  bool known() {
+    MutexLock lock(&write_mutex_);
+    return known_;
+  }
+  // Says nothing where the coordinator does not know the rank, or the stream is over or half
+  // closed.
+  void Write(const pb::WorkerMessage& message) {
+    MutexLock lock(&write_mutex_);
+    if (known_ && !half_closed_) rpc_->Write(message);
   }
   // Writes and counts the message: the coordinator says how many it has taken up.
   void WriteStep(const pb::WorkerMessage& message) {
     MutexLock lock(&write_mutex_);
-    if (half_closed_) return;
+    if (!known_ || half_closed_) return;
     ++messages_sent_;
     rpc_->Write(message);
   }
@@ -167,6 +180,7 @@ class Attachment::Stream {
   std::unique_ptr<pb::Cluster::Stub> stub_;
   std::unique_ptr<grpc::ClientReaderWriter<pb::WorkerMessage, pb::CoordinatorMessage>> rpc_;
   Mutex write_mutex_;
+  bool known_ ABSL_GUARDED_BY(write_mutex_) = false;
   bool half_closed_ ABSL_GUARDED_BY(write_mutex_) = false;
   std::atomic<uint64_t> messages_sent_ = 0;
   std::atomic<uint64_t> messages_taken_ = 0;
@@ -305,7 +319,7 @@ void Attachment::ReadLoop() {
 absl::Status Attachment::RunStream() {
   SKEIN_ASSIGN_OR_RETURN(const std::shared_ptr<Stream> stream,
                          Stream::Connect(options_, kConnectTime));
-  stream->Write(MessageOf(HelloOf(options_)));
+  stream->Introduce(MessageOf(HelloOf(options_)), /*known=*/false);
   {
     MutexLock lock(&mutex_);
     if (ended_) stream->Cancel();
@@ -318,7 +332,12 @@ absl::Status Attachment::RunStream() {
       MutexLock lock(&mutex_);
       last_contact_ = std::chrono::steady_clock::now();
     }
+    // An older coordinator has a plan at once, and tells of no protocol.
+    if (!stream->known() && !message.has_welcome()) message.mutable_welcome();
     switch (message.kind_case()) {
+      case pb::CoordinatorMessage::kWelcome:
+        failure = OnWelcome(convert::FromProto(message.welcome()), *stream);
+        break;
       case pb::CoordinatorMessage::kPlan: {
         absl::StatusOr<plan::Plan> plan = convert::FromProto(message.plan());
         failure = plan.ok() ? OnPlan(*std::move(plan)) : plan.status();
@@ -347,6 +366,28 @@ absl::Status Attachment::RunStream() {
   stream_ = nullptr;
   changed_.NotifyAll();
   return failure.ok() ? finished : failure;
+}
+
+absl::Status Attachment::OnWelcome(const attach::Welcome& welcome, Stream& stream) {
+  const std::string name = absl::StrCat("rank ", options_.rank);
+  const std::string coordinator = absl::StrCat("the coordinator at ", options_.coordinator);
+  SKEIN_ASSIGN_OR_RETURN(
+      const int32_t protocol,
+      attach::AgreeOnProtocol({name, std::string(kVersion), options_.protocols},
+                              {coordinator, welcome.version, welcome.protocols}));
+  if (protocol != welcome.protocol) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(coordinator, " (Skein ", welcome.version, ") wants version ", welcome.protocol,
+                     " of the protocol; the highest that both speak is ", protocol));
+  }
+  pb::WorkerMessage message;
+  message.mutable_proof()->set_signature(
+      ProveClaim(options_.job.secret, {.nonce = welcome.nonce,
+                                       .job_id = options_.job.id,
+                                       .rank = options_.rank,
+                                       .job_size = options_.job_size}));
+  stream.Introduce(message, /*known=*/true);
+  return absl::OkStatus();
 }
 
 void Attachment::OnUpdates(serving::RequestUpdates updates) {

@@ -20,6 +20,7 @@
 #include "base/mutex.h"
 #include "base/tls/mutual_tls.h"
 #include "parallel/attach/messages.h"
+#include "parallel/attach/protocol.h"
 #include "parallel/comm/operation_tracker.h"
 #include "parallel/plan/plan.h"
 #include "serving/request.h"
@@ -41,6 +42,7 @@ struct AttachmentOptions {
   int32_t job_size = 1;
   topology::Node node;
   topology::Device device;
+  attach::ProtocolRange protocols = attach::kProtocols;
   plan::LayoutRequest layout;                             // the job's; empty: the coordinator's
   std::optional<topology::Topology> told = std::nullopt;  // attach::Hello's
   // Heartbeats tell what these hold; they outlive the attachment and may be null.
@@ -86,6 +88,8 @@ class Attachment {
   void WatchLoop();
   // Lives one life of the stream, from hello to its end.
   absl::Status RunStream();
+  // Proves which rank this is, to a coordinator that speaks as it does.
+  absl::Status OnWelcome(const attach::Welcome& welcome, Stream& stream);
   absl::Status OnPlan(plan::Plan plan);
   void OnUpdates(serving::RequestUpdates updates);
   // False when the rank was to end already.

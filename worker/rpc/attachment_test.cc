@@ -19,6 +19,7 @@
 #include "base/mutex.h"
 #include "base/test_util.h"
 #include "base/tls/certificate_for_tests.h"
+#include "base/tls/job_key.h"
 #include "base/tls/mutual_tls.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -34,9 +35,20 @@ namespace {
 
 namespace pb = ::skein::cluster::v1;
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
+
+pb::Welcome DefaultWelcome() {
+  pb::Welcome welcome;
+  welcome.set_version("0.8");
+  welcome.mutable_protocols()->set_min(1);
+  welcome.mutable_protocols()->set_max(1);
+  welcome.set_protocol(1);
+  welcome.set_nonce(std::string(32, 'n'));
+  return welcome;
+}
 
 // Plays coordinators of one rank, one after the other, on one port.
 class FakeCoordinators final : public pb::Cluster::Service {
@@ -52,6 +64,8 @@ class FakeCoordinators final : public pb::Cluster::Service {
   ~FakeCoordinators() override { server_->Shutdown(std::chrono::system_clock::now()); }
 
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+  pb::Welcome welcome = DefaultWelcome();
 
   // Waits until the nth one has heard the rank's heart; the rank's next words are for that one.
   bool AwaitHeartbeatOf(int nth) {
@@ -118,6 +132,18 @@ class FakeCoordinators final : public pb::Cluster::Service {
   grpc::Status Attach(grpc::ServerContext* context, Rpc* rpc) override {
     pb::WorkerMessage message;
     if (!rpc->Read(&message) || !message.has_hello()) return grpc::Status::CANCELLED;
+    const pb::Hello hello = message.hello();
+    pb::CoordinatorMessage answer;
+    *answer.mutable_welcome() = welcome;
+    rpc->Write(answer);
+    if (!rpc->Read(&message)) return grpc::Status::CANCELLED;
+    if (!IsProof(message.proof().signature(), hello.job_key(),
+                 {.nonce = welcome.nonce(),
+                  .job_id = hello.job_id(),
+                  .rank = hello.rank(),
+                  .job_size = hello.job_size()})) {
+      return {grpc::StatusCode::UNAUTHENTICATED, "no proof"};
+    }
     {
       MutexLock lock(&mutex_);
       ++coordinator_;
@@ -425,6 +451,48 @@ TEST(AttachmentTest, ANewCoordinatorMayOnlyRepeatThePlanThatIsLoaded) {
                          HasSubstr("a new coordinator made another plan for this job")));
     EXPECT_EQ(end.code(), 1);
   }
+}
+
+// ---- Versions ----
+
+TEST(AttachmentTest, SpeaksTheHighestProtocolThatBothDo) {
+  FakeCoordinators coordinators;
+  coordinators.welcome.mutable_protocols()->set_max(7);
+  coordinators.welcome.set_protocol(3);
+  Inbox inbox;
+  AttachmentOptions options = OptionsOfOneRank(coordinators);
+  options.protocols = {1, 3};
+  const Attachment attachment(options, &inbox, [](const absl::Status&, int) {});
+  EXPECT_TRUE(coordinators.AwaitHeartbeatOf(1));
+}
+
+// By this side, too, should the other have let it in.
+TEST(AttachmentTest, RefusesACoordinatorThatItDoesNotUnderstandByName) {
+  FakeCoordinators coordinators;
+  AttachmentOptions options = OptionsOfOneRank(coordinators);
+  const auto why = [&] {
+    Inbox inbox;
+    End end;
+    const Attachment attachment(options, &inbox, end.callback());
+    const absl::Status status = end.Await(std::chrono::seconds(20));
+    EXPECT_EQ(end.code(), 1);
+    return status;
+  };
+  options.protocols = {2, 3};
+  EXPECT_THAT(why(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                              AllOf(HasSubstr("rank 0 (Skein "),
+                                    HasSubstr(") speaks versions 2 to 3 of the protocol"),
+                                    HasSubstr(" (Skein 0.8) speaks version 1 of the protocol"),
+                                    HasSubstr("start the coordinator from a newer Skein"))));
+  options.protocols = {1, 1};
+  coordinators.welcome.set_protocol(2);
+  EXPECT_THAT(why(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                              HasSubstr("wants version 2 of the protocol; the highest that both "
+                                        "speak is 1")));
+  coordinators.welcome.Clear();
+  EXPECT_THAT(why(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                              HasSubstr("(Skein older) tells of no version of the protocol")));
+  EXPECT_FALSE(coordinators.attached());
 }
 
 }  // namespace
