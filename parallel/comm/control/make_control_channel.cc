@@ -16,6 +16,8 @@
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
+#include "base/tls/shared_key_tls.h"
+#include "parallel/comm/control/acceptor.h"
 #include "parallel/comm/control/linked_channel.h"
 #include "parallel/comm/control/shm_link.h"
 #include "parallel/comm/control/tcp_socket.h"
@@ -24,6 +26,8 @@
 namespace skein::comm {
 namespace {
 
+constexpr size_t kCookieBytes = 16;
+
 // How one rank is found by the others.
 struct Address {
   HostIdentity host;
@@ -31,7 +35,8 @@ struct Address {
   // Of the leader only:
   int32_t segment_fd = -1;
   int32_t port = 0;
-  std::string cookie;  // says that we reached whom we looked for
+  std::string cookie;  // says that we reached the segment that we looked for
+  std::string key;     // of what goes over TCP
   std::vector<std::string> ips;
 };
 
@@ -43,6 +48,7 @@ std::string Encode(const Address& address) {
   writer.Put(address.segment_fd);
   writer.Put(address.port);
   writer.Put(std::string_view(address.cookie));
+  writer.Put(std::string_view(address.key));
   writer.Put(static_cast<uint64_t>(address.ips.size()));
   for (const std::string& ip : address.ips) writer.Put(std::string_view(ip));
   return writer.Take();
@@ -58,27 +64,23 @@ absl::StatusOr<Address> Decode(std::string_view bytes) {
   reader.Get(address.segment_fd);
   reader.Get(address.port);
   reader.Get(address.cookie);
+  reader.Get(address.key);
   reader.Get(ips);
   while (reader.ok() && address.ips.size() < ips) reader.Get(address.ips.emplace_back());
   if (!reader.Done()) return absl::InternalError("a rank's control address is malformed");
   return address;
 }
 
-absl::StatusOr<std::string> MakeCookie() {
-  char random[16];
-  if (getrandom(random, sizeof(random), 0) != sizeof(random)) {
+absl::StatusOr<std::string> RandomBytes(size_t size) {
+  std::string random(size, '\0');
+  if (getrandom(random.data(), size, 0) != static_cast<ssize_t>(size)) {
     return ErrnoStatus(errno, "getrandom");
   }
-  return absl::BytesToHexString(absl::string_view(random, sizeof(random)));
+  return random;
 }
 
-// What a follower says first on a connection.
-std::string Hello(const std::string& cookie, int rank) {
-  ByteWriter writer;
-  writer.Put(std::string_view(cookie));
-  writer.Put(static_cast<int32_t>(rank));
-  return writer.Take();
-}
+// As which a follower connects.
+std::string Identity(int rank) { return absl::StrCat("rank ", rank); }
 
 // One rank's part in setting up a channel. Each step ends with all ranks knowing whether all went
 // well, so that none waits for another that gave up.
@@ -97,7 +99,7 @@ class Setup {
   absl::Status LeaderLinks();
   absl::Status FollowerLinks();
   absl::Status AddShmLink(int peer, Ring out, Ring in);
-  absl::Status StartTcp(std::vector<int> peers, std::vector<OwnedFd> sockets);
+  absl::Status StartTcp(std::vector<int> peers, std::vector<SecureSocket> connections);
   // A collective call: the first rank's error, on all ranks.
   absl::Status Agree(const absl::Status& mine);
 
@@ -106,10 +108,10 @@ class Setup {
   const absl::Time deadline_;
   Wiring wiring_;
   Address mine_;
-  Listener listener_;
-  std::vector<Address> addresses_;  // [size]
-  OwnedFd socket_;                  // of a follower, to the leader
-  std::vector<bool> by_tcp_;        // [size]
+  std::unique_ptr<Acceptor> acceptor_;  // the leader's
+  std::vector<Address> addresses_;      // [size]
+  SecureSocket connection_;             // of a follower, to the leader
+  std::vector<bool> by_tcp_;            // [size]
 };
 
 absl::Status Setup::Agree(const absl::Status& mine) {
@@ -135,12 +137,16 @@ absl::Status Setup::Offer() {
     }
     mine_.pid = getpid();
     if (!leads()) return absl::OkStatus();
-    SKEIN_ASSIGN_OR_RETURN(mine_.cookie, MakeCookie());
+    SKEIN_ASSIGN_OR_RETURN(mine_.cookie, RandomBytes(kCookieBytes));
+    mine_.cookie = absl::BytesToHexString(mine_.cookie);
+    SKEIN_ASSIGN_OR_RETURN(mine_.key, RandomBytes(kSharedKeyBytes));
     SKEIN_ASSIGN_OR_RETURN(wiring_.segment,
                            SharedSegment::Create(group_.size(), options_.ring_bytes, mine_.cookie));
     mine_.segment_fd = wiring_.segment->fd();
-    SKEIN_ASSIGN_OR_RETURN(listener_, Listen(group_.size()));
-    mine_.port = listener_.port;
+    Acceptor::Options options = {.key = mine_.key};
+    for (int rank = 1; rank < group_.size(); ++rank) options.identities.push_back(Identity(rank));
+    SKEIN_ASSIGN_OR_RETURN(acceptor_, Acceptor::Start(std::move(options)));
+    mine_.port = acceptor_->port();
     SKEIN_ASSIGN_OR_RETURN(mine_.ips, HostAddresses());
     return absl::OkStatus();
   };
@@ -165,10 +171,10 @@ absl::Status Setup::Reach() {
       if (segment.ok()) wiring_.segment = *std::move(segment);
     }
     if (wiring_.segment == nullptr) {
-      auto socket =
-          Connect(leader.ips, leader.port, Hello(leader.cookie, group_.rank()), deadline_);
-      reached = Annotate(socket.status(), absl::StrCat("reaching ", wiring_.rank_names[0]));
-      if (socket.ok()) socket_ = *std::move(socket);
+      auto connected =
+          Connect(leader.ips, leader.port, leader.key, Identity(group_.rank()), deadline_);
+      reached = Annotate(connected.status(), absl::StrCat("reaching ", wiring_.rank_names[0]));
+      if (connected.ok()) connection_ = *std::move(connected);
     }
   }
   SKEIN_RETURN_IF_ERROR(Agree(reached));
@@ -188,10 +194,10 @@ absl::Status Setup::AddShmLink(int peer, Ring out, Ring in) {
   return absl::OkStatus();
 }
 
-absl::Status Setup::StartTcp(std::vector<int> peers, std::vector<OwnedFd> sockets) {
+absl::Status Setup::StartTcp(std::vector<int> peers, std::vector<SecureSocket> connections) {
   std::vector<TcpLinkSet::Peer> ends;
   for (size_t i = 0; i < peers.size(); ++i) {
-    ends.push_back({std::move(sockets[i]), wiring_.rank_names[peers[i]]});
+    ends.push_back({std::move(connections[i]), wiring_.rank_names[peers[i]]});
   }
   SKEIN_ASSIGN_OR_RETURN(wiring_.tcp,
                          TcpLinkSet::Start(std::move(ends), *wiring_.bell, options_.silence));
@@ -203,27 +209,22 @@ absl::Status Setup::StartTcp(std::vector<int> peers, std::vector<OwnedFd> socket
 
 absl::Status Setup::LeaderLinks() {
   std::vector<int> peers;
-  std::vector<OwnedFd> sockets;
-  size_t expected = 0;
+  std::vector<SecureSocket> connections;
+  std::vector<std::string> identities;
   for (int rank = 1; rank < group_.size(); ++rank) {
     if (by_tcp_[rank]) {
-      ++expected;
+      peers.push_back(rank);
+      identities.push_back(Identity(rank));
       continue;
     }
     SKEIN_RETURN_IF_ERROR(
         AddShmLink(rank, wiring_.segment->ring_to(rank), wiring_.segment->ring_from(rank)));
   }
-  const size_t hello_bytes = Hello(mine_.cookie, 0).size();
-  while (peers.size() < expected) {
-    SKEIN_ASSIGN_OR_RETURN(Accepted accepted, Accept(listener_, hello_bytes, deadline_));
-    for (int rank = 1; rank < group_.size(); ++rank) {
-      if (!by_tcp_[rank] || accepted.hello != Hello(mine_.cookie, rank)) continue;
-      peers.push_back(rank);
-      sockets.push_back(std::move(accepted.socket));
-      break;
-    }
-  }
-  return expected == 0 ? absl::OkStatus() : StartTcp(std::move(peers), std::move(sockets));
+  SKEIN_ASSIGN_OR_RETURN(auto connected, acceptor_->Take(identities, deadline_));
+  acceptor_ = nullptr;  // nobody else is to come
+  if (peers.empty()) return absl::OkStatus();
+  for (const std::string& name : identities) connections.push_back(std::move(connected.at(name)));
+  return StartTcp(std::move(peers), std::move(connections));
 }
 
 absl::Status Setup::FollowerLinks() {
@@ -231,9 +232,9 @@ absl::Status Setup::FollowerLinks() {
     const int rank = group_.rank();
     return AddShmLink(0, wiring_.segment->ring_from(rank), wiring_.segment->ring_to(rank));
   }
-  std::vector<OwnedFd> sockets;
-  sockets.push_back(std::move(socket_));
-  return StartTcp({0}, std::move(sockets));
+  std::vector<SecureSocket> connections;
+  connections.push_back(std::move(connection_));
+  return StartTcp({0}, std::move(connections));
 }
 
 absl::Status Setup::ConnectLinks() {

@@ -1,4 +1,5 @@
-// Makes the control channel of a group: shared memory to peers on the same host, TCP to others.
+// Makes the control channel of a group: shared memory to peers on the same host, TLS over TCP to
+// others.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +29,8 @@ struct ControlOptions {
 // A collective call of all ranks of `group`, which carries addresses and is not needed afterwards;
 // all ranks give the same ring_bytes. On failure every rank gets an error that names the rank at
 // fault. A rank that shares the leader's host but not its processes (another container, another
-// user) is reached by TCP.
+// user) is reached by TCP. The key of TLS is drawn by the leader and goes to the others over
+// `group`: who can listen or speak there can learn it.
 absl::StatusOr<std::unique_ptr<ControlChannel>> MakeControlChannel(
     Communicator& group, const ControlOptions& options = {});
 

@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -66,7 +65,10 @@ class Kick {
 class TcpLink final : public Link {
  public:
   TcpLink(TcpLinkSet::Peer peer, Bell& bell, Kick& kick)
-      : peer_(std::move(peer)), bell_(bell), kick_(kick) {}
+      : peer_(std::move(peer)), bell_(bell), kick_(kick) {
+    MutexLock lock(&mutex_);
+    Open();  // what came with the end of the handshake
+  }
 
   absl::StatusOr<size_t> TryWrite(std::string_view first, std::string_view second) override;
   absl::StatusOr<size_t> TryRead(char* bytes, size_t size) override;
@@ -80,6 +82,8 @@ class TcpLink final : public Link {
  private:
   void Fail(std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Receive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes what has come whole; false where somebody has changed it.
+  bool Open() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SendQueued() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const TcpLinkSet::Peer peer_;
@@ -87,7 +91,7 @@ class TcpLink final : public Link {
   Kick& kick_;
   Mutex mutex_;
   ByteQueue in_ ABSL_GUARDED_BY(mutex_);
-  ByteQueue out_ ABSL_GUARDED_BY(mutex_);
+  ByteQueue out_ ABSL_GUARDED_BY(mutex_);  // sealed
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // nothing more comes
@@ -103,31 +107,19 @@ void TcpLink::Fail(std::string_view why) {
 absl::StatusOr<size_t> TcpLink::TryWrite(std::string_view first, std::string_view second) {
   MutexLock lock(&mutex_);
   if (!failure_.ok()) return failure_;
-  size_t sent = 0;
-  if (out_.size() == 0) {
-    iovec parts[] = {{const_cast<char*>(first.data()), first.size()},
-                     {const_cast<char*>(second.data()), second.size()}};
-    msghdr message = {};
-    message.msg_iov = parts;
-    message.msg_iovlen = 2;
-    const ssize_t result = sendmsg(peer_.socket.get(), &message, MSG_NOSIGNAL);
-    if (result < 0 && errno != EAGAIN && errno != EINTR) {
-      Fail(absl::StrCat("send: ", std::strerror(errno)));
-      return failure_;
-    }
-    sent = std::max<ssize_t>(result, 0);
+  // One record for both, where they are short.
+  std::string text(first.substr(0, out_.room()));
+  text += second.substr(0, out_.room() - text.size());
+  if (text.empty()) return 0;
+  if (const absl::Status sealed = peer_.connection.tls->Seal(text); !sealed.ok()) {
+    Fail(std::string(sealed.message()));
+    return failure_;
   }
-  // The thread sends the rest, as far as there is room for it.
-  size_t queued = 0;
-  const std::string_view first_rest = first.substr(std::min(sent, first.size()));
-  const std::string_view second_rest = second.substr(sent - (first.size() - first_rest.size()));
-  for (std::string_view rest : {first_rest, second_rest}) {
-    rest = rest.substr(0, out_.room());
-    out_.Push(rest);
-    queued += rest.size();
-  }
-  if (queued > 0) kick_.Send();
-  return sent + queued;
+  out_.Push(peer_.connection.tls->TakeOutgoing());
+  SendQueued();
+  if (!failure_.ok()) return failure_;
+  if (out_.size() > 0) kick_.Send();  // the thread sends the rest
+  return text.size();
 }
 
 absl::StatusOr<size_t> TcpLink::TryRead(char* bytes, size_t size) {
@@ -161,7 +153,7 @@ pollfd TcpLink::Awaited() {
   if (!ended_ && in_.room() > 0) events |= POLLIN;
   if (failure_.ok() && out_.size() > 0) events |= POLLOUT;
   // No events: a broken connection would be reported again and again.
-  return {events == 0 ? -1 : peer_.socket.get(), events, 0};
+  return {events == 0 ? -1 : peer_.connection.socket.get(), events, 0};
 }
 
 void TcpLink::OnEvents(short events) {
@@ -170,7 +162,7 @@ void TcpLink::OnEvents(short events) {
   if (failure_.ok() && out_.size() > 0) SendQueued();
   if (closed_ && !shut_ && out_.size() == 0) {
     shut_ = true;
-    shutdown(peer_.socket.get(), SHUT_WR);
+    shutdown(peer_.connection.socket.get(), SHUT_WR);
   }
   if (events != 0) bell_.Ring();
 }
@@ -178,9 +170,11 @@ void TcpLink::OnEvents(short events) {
 void TcpLink::Receive() {
   char bytes[64 << 10];
   while (in_.room() > 0) {
-    const ssize_t got = recv(peer_.socket.get(), bytes, std::min(sizeof(bytes), in_.room()), 0);
+    const ssize_t got =
+        recv(peer_.connection.socket.get(), bytes, std::min(sizeof(bytes), in_.room()), 0);
     if (got > 0) {
-      in_.Push({bytes, static_cast<size_t>(got)});
+      peer_.connection.tls->Feed({bytes, static_cast<size_t>(got)});
+      if (!Open()) return;
     } else if (got == 0) {
       return Fail("it closed its connection");
     } else if (errno == EAGAIN) {
@@ -191,9 +185,18 @@ void TcpLink::Receive() {
   }
 }
 
+bool TcpLink::Open() {
+  std::string text;
+  const absl::Status opened = peer_.connection.tls->Open(text);
+  in_.Push(text);
+  if (!opened.ok()) Fail(std::string(opened.message()));
+  return opened.ok();
+}
+
 void TcpLink::SendQueued() {
   const std::string_view bytes = out_.front();
-  const ssize_t sent = send(peer_.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  const ssize_t sent =
+      send(peer_.connection.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   if (sent >= 0) {
     out_.Pop(sent);
   } else if (errno != EAGAIN && errno != EINTR) {
@@ -256,7 +259,7 @@ absl::StatusOr<std::unique_ptr<TcpLinkSet>> TcpLinkSet::Start(std::vector<Peer> 
                                                               absl::Duration silence) {
   const int silence_ms = static_cast<int>(absl::ToInt64Milliseconds(silence));
   for (const Peer& peer : peers) {
-    const int fd = peer.socket.get();
+    const int fd = peer.connection.socket.get();
     SKEIN_RETURN_IF_ERROR(Set(fd, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY"));
     // Asks every second; gives up after `silence`, also while bytes are on their way.
     SKEIN_RETURN_IF_ERROR(Set(fd, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE"));

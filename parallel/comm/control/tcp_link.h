@@ -1,4 +1,4 @@
-// Links over TCP.
+// Links over TCP, encrypted.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ namespace skein::comm {
 class TcpLinkSet {
  public:
   struct Peer {
-    OwnedFd socket;    // connected
+    SecureSocket connection;
     std::string name;  // "rank 3 on host b", for messages
   };
 

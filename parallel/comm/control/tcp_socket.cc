@@ -62,25 +62,13 @@ absl::StatusOr<OwnedFd> ConnectTo(const std::string& address, int port, absl::Ti
   return socket;
 }
 
-// A new connection takes a hello at once: it is smaller than any socket buffer.
-absl::Status SayHello(int fd, std::string_view hello) {
-  const ssize_t sent = send(fd, hello.data(), hello.size(), MSG_NOSIGNAL);
-  if (sent < 0) return ErrnoStatus(errno, "send");
-  if (sent < static_cast<ssize_t>(hello.size())) return absl::InternalError("send was cut short");
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> HearHello(int fd, size_t bytes, absl::Time deadline) {
-  std::string hello(bytes, '\0');
-  size_t heard = 0;
-  while (heard < bytes) {
-    SKEIN_RETURN_IF_ERROR(Await(fd, POLLIN, deadline));
-    const ssize_t got = recv(fd, hello.data() + heard, bytes - heard, 0);
-    if (got == 0) return absl::UnavailableError("closed before it said who it is");
-    if (got < 0 && errno != EAGAIN && errno != EINTR) return ErrnoStatus(errno, "recv");
-    if (got > 0) heard += got;
+// Until the other end has shown that it knows the key.
+absl::Status Handshake(SecureSocket& connection, absl::Time deadline) {
+  while (true) {
+    SKEIN_ASSIGN_OR_RETURN(const bool over, AdvanceHandshake(connection));
+    if (over) return absl::OkStatus();
+    SKEIN_RETURN_IF_ERROR(Await(connection.socket.get(), POLLIN, deadline));
   }
-  return hello;
 }
 
 }  // namespace
@@ -141,34 +129,48 @@ absl::StatusOr<std::vector<std::string>> HostAddresses() {
   return addresses;
 }
 
-absl::StatusOr<OwnedFd> Connect(const std::vector<std::string>& addresses, int port,
-                                std::string_view hello, absl::Time deadline) {
+std::string AddressText(const sockaddr_storage& address, socklen_t size) {
+  char host[NI_MAXHOST] = {};
+  char port[NI_MAXSERV] = {};
+  if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof(host), port,
+                  sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "an unknown address";
+  }
+  return absl::StrCat(host, ":", port);
+}
+
+absl::StatusOr<bool> AdvanceHandshake(SecureSocket& connection) {
+  char bytes[16 << 10];
+  const ssize_t got = recv(connection.socket.get(), bytes, sizeof(bytes), 0);
+  if (got == 0) return absl::UnavailableError("it closed before it showed who it is");
+  if (got < 0 && errno != EAGAIN && errno != EINTR) return ErrnoStatus(errno, "recv");
+  if (got > 0) connection.tls->Feed({bytes, static_cast<size_t>(got)});
+  absl::StatusOr<bool> over = connection.tls->Handshake();
+  // Where it failed, too, for the other end to know. It is less than any socket's buffer takes.
+  const std::string out = connection.tls->TakeOutgoing();
+  const ssize_t sent = send(connection.socket.get(), out.data(), out.size(), MSG_NOSIGNAL);
+  if (over.ok() && sent < static_cast<ssize_t>(out.size())) return ErrnoStatus(errno, "send");
+  return over;
+}
+
+absl::StatusOr<SecureSocket> Connect(const std::vector<std::string>& addresses, int port,
+                                     std::string_view key, std::string_view identity,
+                                     absl::Time deadline) {
   std::string tried;
   for (const std::string& address : addresses) {
-    const absl::Time until = std::min(deadline, absl::Now() + kConnectTimeout);
-    absl::StatusOr<OwnedFd> socket = ConnectTo(address, port, until);
+    absl::StatusOr<OwnedFd> socket =
+        ConnectTo(address, port, std::min(deadline, absl::Now() + kConnectTimeout));
     absl::Status status = socket.status();
-    if (status.ok()) status = SayHello(socket->get(), hello);
-    if (status.ok()) return socket;
+    if (status.ok()) {
+      SecureSocket connection = {.socket = *std::move(socket)};
+      SKEIN_ASSIGN_OR_RETURN(connection.tls, SharedKeyTls::Client(key, identity));
+      status = Handshake(connection, std::min(deadline, absl::Now() + kHandshakeTimeout));
+      if (status.ok()) return connection;
+    }
     absl::StrAppend(&tried, tried.empty() ? "" : "; ", address, ": ", status.message());
   }
   return absl::UnavailableError(absl::StrCat("no address answered at port ", port, " (", tried,
                                              "): is a firewall between the hosts?"));
-}
-
-absl::StatusOr<Accepted> Accept(const Listener& listener, size_t hello_bytes, absl::Time deadline) {
-  while (true) {
-    SKEIN_RETURN_IF_ERROR(Await(listener.socket.get(), POLLIN, deadline));
-    OwnedFd socket(accept4(listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (socket.get() < 0) {
-      if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) continue;
-      return ErrnoStatus(errno, "accept");
-    }
-    // A stranger must not hold up the others for long.
-    const absl::Time until = std::min(deadline, absl::Now() + kConnectTimeout);
-    absl::StatusOr<std::string> hello = HearHello(socket.get(), hello_bytes, until);
-    if (hello.ok()) return Accepted{std::move(socket), *std::move(hello)};
-  }
 }
 
 }  // namespace skein::comm

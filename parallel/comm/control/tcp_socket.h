@@ -1,6 +1,9 @@
-// TCP connections between two ranks, and how they find each other.
+// TCP connections between two ranks, encrypted, and how they find each other.
 #pragma once
 
+#include <sys/socket.h>
+
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -8,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/tls/shared_key_tls.h"
 
 namespace skein::comm {
 
@@ -37,16 +41,25 @@ absl::StatusOr<Listener> Listen(int backlog);
 // The numeric addresses of this host. Those that other hosts may reach come first, loopback last.
 absl::StatusOr<std::vector<std::string>> HostAddresses();
 
-// Connects to the first of `addresses` that answers, and says `hello`. Unavailable when none does.
-absl::StatusOr<OwnedFd> Connect(const std::vector<std::string>& addresses, int port,
-                                std::string_view hello, absl::Time deadline);
+// "10.0.0.7:4711"
+std::string AddressText(const sockaddr_storage& address, socklen_t size);
 
-// Accepts the next connection, and reads the `hello_bytes` bytes that its other end says first.
-// Drops connections that say less.
-struct Accepted {
-  OwnedFd socket;
-  std::string hello;
+// The other end has shown, or is about to show, that it knows the key of the channel.
+struct SecureSocket {
+  OwnedFd socket;  // does not block
+  std::unique_ptr<SharedKeyTls> tls;
 };
-absl::StatusOr<Accepted> Accept(const Listener& listener, size_t hello_bytes, absl::Time deadline);
+// Who connects and shows nothing is let go of after so long.
+inline constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
+
+// Takes what has come of the handshake and sends what is to be said; true once it is over.
+// Unavailable: the connection broke; PermissionDenied: the other end does not know the key.
+absl::StatusOr<bool> AdvanceHandshake(SecureSocket& connection);
+
+// Connects, as `identity`, to the first of `addresses` where somebody answers who knows `key`.
+// Unavailable when nobody does: what was tried, and what came of it.
+absl::StatusOr<SecureSocket> Connect(const std::vector<std::string>& addresses, int port,
+                                     std::string_view key, std::string_view identity,
+                                     absl::Time deadline);
 
 }  // namespace skein::comm

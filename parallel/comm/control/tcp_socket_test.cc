@@ -2,9 +2,11 @@
 
 #include <sys/socket.h>
 
-#include <thread>
+#include <future>
+#include <string>
 
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "base/test_util.h"
 #include "gtest/gtest.h"
 
@@ -17,13 +19,27 @@ using testing::HasSubstr;
 
 absl::Time Soon() { return absl::Now() + absl::Seconds(10); }
 
+const std::string kKey(kSharedKeyBytes, 'k');
+
+// The other end, once somebody has connected.
+absl::StatusOr<SecureSocket> Serve(const Listener& listener, const std::string& key = kKey) {
+  SecureSocket connection;
+  while (connection.socket.get() < 0) {
+    connection.socket = OwnedFd(accept4(listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK));
+  }
+  SKEIN_ASSIGN_OR_RETURN(connection.tls, SharedKeyTls::Server(key));
+  while (true) {
+    SKEIN_ASSIGN_OR_RETURN(const bool over, AdvanceHandshake(connection));
+    if (over) return connection;
+  }
+}
+
 TEST(TcpSocket, TriesAddressesUntilOneAnswers) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const Listener listener, Listen(4));
-  // 192.0.2.1 is nobody's; "::1" may be missing on a host without IPv6.
-  SKEIN_ASSERT_OK_AND_ASSIGN(const OwnedFd socket,
-                             Connect({"no address", "127.0.0.1"}, listener.port, "hello", Soon()));
-  SKEIN_ASSERT_OK_AND_ASSIGN(const Accepted accepted, Accept(listener, 5, Soon()));
-  EXPECT_EQ(accepted.hello, "hello");
+  auto served = std::async(std::launch::async, [&] { return Serve(listener); });
+  SKEIN_ASSERT_OK(Connect({"no address", "127.0.0.1"}, listener.port, kKey, "rank 3", Soon()));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const SecureSocket other, served.get());
+  EXPECT_EQ(other.tls->identity(), "rank 3");
 }
 
 TEST(TcpSocket, TellsWhatItTried) {
@@ -32,23 +48,28 @@ TEST(TcpSocket, TellsWhatItTried) {
     SKEIN_ASSERT_OK_AND_ASSIGN(const Listener listener, Listen(1));
     port = listener.port;
   }
-  EXPECT_THAT(Connect({"127.0.0.1", "bad"}, port, "", Soon()).status(),
+  EXPECT_THAT(Connect({"127.0.0.1", "bad"}, port, kKey, "", Soon()).status(),
               StatusIs(StatusCode::kUnavailable,
                        AllOf(HasSubstr("127.0.0.1: "), HasSubstr("refused"), HasSubstr("bad: "))));
 }
 
-TEST(TcpSocket, DropsAConnectionThatSaysNothing) {
+// Another program may listen at that port of an address that two hosts have.
+TEST(TcpSocket, WhoDoesNotKnowTheKeyIsNotTheOneWhoIsLookedFor) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const Listener listener, Listen(4));
-  {
-    SKEIN_ASSERT_OK_AND_ASSIGN(const OwnedFd stranger,
-                               Connect({"127.0.0.1"}, listener.port, "he", Soon()));
-  }
-  SKEIN_ASSERT_OK_AND_ASSIGN(const OwnedFd socket,
-                             Connect({"127.0.0.1"}, listener.port, "hello", Soon()));
-  SKEIN_ASSERT_OK_AND_ASSIGN(const Accepted accepted, Accept(listener, 5, Soon()));
-  EXPECT_EQ(accepted.hello, "hello");
-  EXPECT_THAT(Accept(listener, 5, absl::Now() + absl::Milliseconds(20)).status(),
-              StatusIs(StatusCode::kDeadlineExceeded, testing::_));
+  auto served = std::async(std::launch::async,
+                           [&] { return Serve(listener, std::string(kSharedKeyBytes, 'x')); });
+  EXPECT_THAT(Connect({"127.0.0.1"}, listener.port, kKey, "rank 3", Soon()).status(),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("the TLS handshake failed")));
+  EXPECT_THAT(served.get().status(), StatusIs(StatusCode::kPermissionDenied, testing::_));
+}
+
+TEST(TcpSocket, WhoSaysNothingIsGivenUp) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Listener listener, Listen(4));
+  const absl::Time begin = absl::Now();
+  EXPECT_THAT(Connect({"127.0.0.1"}, listener.port, kKey, "rank 3", begin + absl::Milliseconds(200))
+                  .status(),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("no answer in time")));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
 }
 
 TEST(TcpSocket, LoopbackIsTheLastAddress) {
