@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/version.h"
 #include "proto/credentials/credentials.h"
 
 namespace skein::client {
@@ -71,7 +72,12 @@ std::string Connection::Explain(const grpc::Status& status) const {
                         "Start one with: coordinator --model=checkpoints/bard\n"
                         "or name another address with --coordinator HOST:PORT");
   }
-  return absl::StrCat(CodeName(status.error_code()), ": ", status.error_message());
+  const std::string what =
+      absl::StrCat(CodeName(status.error_code()), ": ", status.error_message());
+  if (status.error_code() != grpc::StatusCode::UNIMPLEMENTED) return what;
+  return absl::StrCat(what, "\nThe coordinator at ", coordinator_.address,
+                      " has no such call: it is of another version than this skein, ",
+                      std::string(kVersion));
 }
 
 }  // namespace skein::client

@@ -58,6 +58,16 @@ class SkeinTest : public ::testing::Test {
   TestCoordinator coordinator_{Options()};
 };
 
+TEST_F(SkeinTest, StatusShowsTheVersionOfAJobWhereItIsAnother) {
+  const auto same = Serve();
+  EXPECT_THAT(Skein("status" + At()).out,
+              AllOf(HasSubstr("job job: serving, 1 of 1 ranks"), Not(HasSubstr(", Skein"))));
+  const FakeJob other(coordinator::FakeJobOptions{
+      .coordinator = coordinator_.address(), .job_id = "other", .version = "0.9"});
+  ASSERT_TRUE(TestCoordinator::WaitFor([&] { return coordinator_.Status().jobs_size() == 2; }));
+  EXPECT_THAT(Skein("status" + At()).out, HasSubstr(", Skein 0.9, 1 of 1 ranks"));
+}
+
 TEST_F(SkeinTest, GenerateStreamsTextAndStatistics) {
   const auto job = Serve();
   const Outcome outcome = Skein("generate --prompt 'two words' --seed 7" + At());
