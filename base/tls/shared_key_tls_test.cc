@@ -1,11 +1,14 @@
 #include "base/tls/shared_key_tls.h"
 
+#include <openssl/bio.h>
+#include <openssl/ssl.h>
+
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "base/test_util.h"
+#include "base/tls/certificate_for_tests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -149,6 +152,35 @@ TEST_F(SharedKeyTlsTest, ARecordedConversationIsNoConversation) {
   SKEIN_ASSERT_OK(again->Handshake());
   again->Feed(rest);
   EXPECT_FALSE(again->Handshake().ok());
+}
+
+// Any certificate, as whoever stands in between can make one: it is not what was asked for.
+TEST(SharedKeyTlsCertificateTest, ACertificateIsNoKey) {
+  const TestCertificate certificate("leader", {});
+  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_server_method()),
+                                                                  SSL_CTX_free);
+  ASSERT_EQ(SSL_CTX_use_certificate_file(context.get(), certificate.certificate_file.c_str(),
+                                         SSL_FILETYPE_PEM),
+            1);
+  ASSERT_EQ(
+      SSL_CTX_use_PrivateKey_file(context.get(), certificate.key_file.c_str(), SSL_FILETYPE_PEM),
+      1);
+  const std::unique_ptr<SSL, decltype(&SSL_free)> server(SSL_new(context.get()), SSL_free);
+  BIO* const in = BIO_new(BIO_s_mem());
+  BIO* const out = BIO_new(BIO_s_mem());
+  SSL_set_bio(server.get(), in, out);
+  SSL_set_accept_state(server.get());
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto client, SharedKeyTls::Client(kKey, "rank 3"));
+  SKEIN_ASSERT_OK(client->Handshake());
+  const std::string hello = client->TakeOutgoing();
+  BIO_write(in, hello.data(), static_cast<int>(hello.size()));
+  SSL_do_handshake(server.get());
+  std::string answer(BIO_ctrl_pending(out), '\0');
+  ASSERT_FALSE(answer.empty());
+  BIO_read(out, answer.data(), static_cast<int>(answer.size()));
+  client->Feed(answer);
+  EXPECT_THAT(client->Handshake(), StatusIs(absl::StatusCode::kPermissionDenied,
+                                            HasSubstr("certificate verify failed")));
 }
 
 TEST(SharedKeyTlsSizesTest, AKeyHasItsSize) {

@@ -147,5 +147,44 @@ TEST_F(TcpLinkTest, WhoChangesAByteEndsTheLink) {
                        AllOf(HasSubstr("rank 0 on host a is gone: "), HasSubstr("TLS: "))));
 }
 
+// The first order may come in one piece with the end of the handshake.
+TEST(TcpLinkStartTest, WhatCameWithTheHandshakeIsRead) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(auto acceptor,
+                             Acceptor::Start({.key = kKey, .identities = {"rank 1"}}));
+  const OwnedFd near(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(acceptor->port()));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(connect(near.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto tls, SharedKeyTls::Client(kKey, "rank 1"));
+  bool over = false;
+  while (true) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(over, tls->Handshake());
+    if (over) break;
+    const std::string out = tls->TakeOutgoing();
+    ASSERT_EQ(send(near.get(), out.data(), out.size(), 0), static_cast<ssize_t>(out.size()));
+    char bytes[4096];
+    const ssize_t got = recv(near.get(), bytes, sizeof(bytes), 0);
+    ASSERT_GT(got, 0);
+    tls->Feed({bytes, static_cast<size_t>(got)});
+  }
+  SKEIN_ASSERT_OK(tls->Seal("an early word"));
+  const std::string out = tls->TakeOutgoing();
+  ASSERT_EQ(send(near.get(), out.data(), out.size(), 0), static_cast<ssize_t>(out.size()));
+  SKEIN_ASSERT_OK_AND_ASSIGN(auto taken, acceptor->Take({"rank 1"}, Soon()));
+  Bell bell;
+  std::vector<TcpLinkSet::Peer> peers;
+  peers.push_back({std::move(taken.at("rank 1")), "rank 1 on host b"});
+  SKEIN_ASSERT_OK_AND_ASSIGN(const auto link,
+                             TcpLinkSet::Start(std::move(peers), bell, absl::Seconds(4)));
+  std::string text(100, '\0');
+  size_t size = 0;
+  for (const absl::Time until = Soon(); size == 0 && absl::Now() < until;) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(size, link->link(0).TryRead(text.data(), text.size()));
+  }
+  EXPECT_EQ(text.substr(0, size), "an early word");
+}
+
 }  // namespace
 }  // namespace skein::comm
