@@ -224,5 +224,20 @@ TEST(FrozenCoordinatorTest, TodaysWorkerServesIt) {
   }
 }
 
+// A coordinator that takes its time would take a heartbeat for the proof, and refuse the rank.
+TEST(FrozenCoordinatorTest, ARankSaysWhoItIsBeforeAllElse) {
+  FrozenCoordinator coordinator;
+  Inbox inbox;
+  const Attachment attachment(Options(coordinator), &inbox, [](const absl::Status&, int) {});
+  ASSERT_NE(coordinator.Hear("hello"), nullptr);
+  absl::SleepFor(absl::Milliseconds(200));  // many heartbeats
+  EXPECT_THAT(coordinator.heard(), SizeIs(1));
+  coordinator.Say("welcome");
+  ASSERT_NE(coordinator.Hear("heartbeat"), nullptr);
+  cluster::v1::WorkerMessage second;
+  ASSERT_TRUE(second.ParseFromString(coordinator.heard().at(1)));
+  EXPECT_TRUE(second.has_proof());
+}
+
 }  // namespace
 }  // namespace skein::worker
