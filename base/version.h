@@ -1,4 +1,5 @@
-// The version of Skein. Coordinator and workers refuse each other when it differs.
+// The version of Skein, equal on all ranks of a job. What coordinators, jobs and clients of unlike
+// versions say to each other: docs/protocol.md.
 #pragma once
 
 #include <string_view>
