@@ -1,6 +1,6 @@
 // What makes ranks those of one job: an id, which anyone may see, and a secret, which only the
-// ranks and whoever started them know. A coordinator takes ranks with another secret for another
-// job.
+// ranks and whoever started them know; a coordinator knows the key that follows from it
+// (base/tls/job_key.h), and takes ranks with another one for another job.
 #pragma once
 
 #include <optional>
