@@ -15,8 +15,11 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -35,9 +38,10 @@
 #include "coordinator/daemon.h"
 #include "coordinator/gateway/http_server.h"
 #include "coordinator/gateway/tls_context.h"
+#include "coordinator/model_argument.h"
+#include "coordinator/model_flags.h"
 #include "coordinator/rpc/listener.h"
 #include "coordinator/service/load_served_model.h"
-#include "parallel/planner/planning_flags.h"
 #include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
@@ -53,9 +57,8 @@ constexpr std::chrono::milliseconds kSameSignal(50);
 constexpr rlim_t kMostDescriptors = 1 << 20;
 
 struct Flags {
-  std::string model;
+  std::vector<std::string> models;
   std::string port_file;
-  std::string chat_template;
   std::string http;
   std::string http_port_file;
   std::string metrics;
@@ -147,30 +150,31 @@ void DeclareMetrics(CLI::App& app, Flags& flags) {
 
 void DeclareFlags(CLI::App& app, Flags& flags) {
   Daemon::Options& daemon = flags.daemon;
-  app.add_option("--model", flags.model,
+  app.add_option("--model", flags.models,
                  "Folder of a model as Hugging Face writes it (config.json, tokenizer.json, "
                  "*.safetensors), or a GGUF file; workers open the same path, or one below their "
-                 "--model-root")
+                 "--model-root. NAME=PATH, or NAME,ALIAS=PATH, says what clients call it; behind "
+                 "the path its own flags may stand, of those that are said of all models here: "
+                 "--model='chat=/models/llama --context-length=4096 --layout=tp=2'. May be given "
+                 "again")
       ->required()
-      ->check(NotEmpty());
+      ->expected(1)
+      ->take_all()
+      ->check(NotEmpty())
+      ->check([](const std::string& text) {
+        return std::string(ParseModelArgument(text, {}).status().message());
+      });
   AddAddress(app, "--listen", daemon.server.listen,
              "Where clients and workers come to; port 0 takes a free one. Elsewhere than on "
              "loopback --tls-cert, --tls-key and --tls-ca must be given, or --insecure",
              /*least_port=*/0);
   AddMutualTls(app, flags.peers);
-  app.add_option("--chat-template", flags.chat_template,
-                 "File with the Jinja template that makes prompts of chats; default: the model's")
-      ->check(NotEmpty());
   DeclareHttp(app, flags);
   DeclareMetrics(app, flags);
   app.add_option("--port-file", flags.port_file,
                  "Write HOST:PORT to this file as soon as the coordinator listens")
       ->check(NotEmpty());
-  plan::DeclarePlanning(app, daemon.cluster.constraints);
-  app.add_option("--max-queue", daemon.max_queue,
-                 "Requests that wait for a replica; more are refused with RESOURCE_EXHAUSTED")
-      ->check(InRange<int64_t>(0))
-      ->capture_default_str();
+  DeclareModelFlags(app, daemon.model);
   app.add_option("--max-retries", daemon.max_retries,
                  "How often in a row a request whose replica is lost is given to another one "
                  "without a new token in between")
@@ -296,6 +300,20 @@ absl::Status CheckPlaces(const Flags& flags) {
   return absl::OkStatus();
 }
 
+struct Loaded {
+  ServedModel model;
+  ModelLimits limits;
+};
+
+absl::StatusOr<Loaded> Load(const std::string& text, const ModelArgument& defaults) {
+  SKEIN_ASSIGN_OR_RETURN(ModelArgument asked, ParseModelArgument(text, defaults));
+  spdlog::info("loading {}", asked.path);
+  SKEIN_ASSIGN_OR_RETURN(ServedModel model,
+                         LoadServedModel(asked.path, asked.limits.constraints.context_length,
+                                         asked.chat_template, asked.names));
+  return Loaded{std::move(model), std::move(asked.limits)};
+}
+
 absl::Status Run(const Flags& flags, const Signals& signals) {
   SKEIN_RETURN_IF_ERROR(CheckPlaces(flags));
   Daemon::Options options = flags.daemon;
@@ -306,16 +324,17 @@ absl::Status Run(const Flags& flags, const Signals& signals) {
   if (!flags.access.keys_file.empty()) {
     SKEIN_ASSIGN_OR_RETURN(access, Access::Open(flags.access, &RealClock::Get()));
   }
-  spdlog::info("loading {}", flags.model);
-  SKEIN_ASSIGN_OR_RETURN(
-      ServedModel model,
-      LoadServedModel(flags.model, flags.daemon.cluster.constraints.context_length,
-                      flags.chat_template));
-  spdlog::info("model {} from {}: {} parameters, context {}, identity {}", model.name, model.path,
-               model.config.ParameterCount(), model.context_length, model.identity);
+  std::vector<Loaded> models;
+  for (const std::string& text : flags.models) {
+    SKEIN_ASSIGN_OR_RETURN(models.emplace_back(), Load(text, options.model));
+  }
   if (signals.came()) return absl::OkStatus();  // there is nothing to drain yet
   options.gatekeeper.access = access.get();
-  Daemon daemon(options, std::move(model), &RealClock::Get());
+  Daemon daemon(options, &RealClock::Get());
+  for (Loaded& loaded : models) {
+    SKEIN_RETURN_IF_ERROR(
+        Annotate(daemon.AddModel(std::move(loaded.model), loaded.limits), "--model"));
+  }
   SKEIN_RETURN_IF_ERROR(daemon.Start());
   spdlog::info("listening on {}{}; waiting for workers", daemon.address(),
                options.server.tls.has_value() ? " with TLS" : "");

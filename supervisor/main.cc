@@ -27,6 +27,7 @@
 #include "base/flags/mutual_tls_flags.h"
 #include "base/log/line_writer.h"
 #include "base/log/log.h"
+#include "base/named_path.h"
 #include "base/status_macros.h"
 #include "base/tls/mutual_tls.h"
 #include "base/version.h"
@@ -89,7 +90,8 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
   AddMutualTls(app, options.tls);
   app.add_option(
          "--model", options.model,
-         "Keep a coordinator up there, too, which serves this model, a folder or a GGUF file")
+         "Keep a coordinator up there, too, which serves this model, a folder or a GGUF file; "
+         "NAME=PATH names it")
       ->check(NotEmpty());
   app.add_option("--bin", flags.bin,
                  "Where the programs are, as in bazel-bin or in a package's bin")
@@ -157,7 +159,11 @@ absl::Status FindPrograms(Flags& flags) {
   }
   // Workers open the coordinator's path, maybe from another folder.
   std::error_code ignored;
-  if (std::filesystem::exists(options.model, ignored)) options.model = Absolute(options.model);
+  const NamedPath model = ParseNamedPath(options.model);
+  if (std::filesystem::exists(model.path, ignored)) {
+    options.model.replace(options.model.size() - model.path.size(), std::string::npos,
+                          Absolute(model.path));
+  }
   if (!options.tls.given()) return absl::OkStatus();
   for (std::string* const file : {&options.tls.certificate, &options.tls.key, &options.tls.ca}) {
     *file = Absolute(*file);

@@ -140,6 +140,10 @@ int main(int argc, char** argv) {
       app, "--layout", options.layout, skein::plan::ParseLayoutRequest,
       "how this job is laid out, like tp=2,pp=2,dp=2, where it is not to be as the "
       "coordinator's --layout says or plans; jobs of unlike layouts serve side by side");
+  app.add_option("--model", options.model,
+                 "the model that this job serves, by a name that the coordinator has for it "
+                 "(default: of its models the one with the fewest jobs)")
+      ->check(skein::NotEmpty());
   constexpr absl::Duration kLeast = absl::Milliseconds(1);
   // Heartbeats, which tell who waits for whom, come twice a second.
   constexpr absl::Duration kLeastStepTimeout = absl::Seconds(1);

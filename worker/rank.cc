@@ -122,6 +122,7 @@ class Rank {
             .device = device.device,
             .layout = options_.layout,
             .told = mpi_.local_rank() == 0 ? std::optional(found.topology) : std::nullopt,
+            .model = options_.model,
             .tracker = &tracker_,
             .beats = &beats_,
             .experts = &experts_,

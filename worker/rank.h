@@ -38,6 +38,7 @@ struct RankOptions {
   std::string probe_folder;        // where that is kept; empty: nowhere
   std::string figures_file;        // instead (probe/figures.h)
   plan::LayoutRequest layout;      // of this job, the same on all ranks; empty: the coordinator's
+  std::string model;               // likewise: one of its names
   std::optional<JobIdentity> job;  // of rank 0 counts; nothing: a random one
   absl::Duration orphan_timeout = absl::Seconds(60);
   // The longest that one exchange between ranks, or a step of a rank that is alone, may take;

@@ -44,13 +44,8 @@ double ToleranceOf(const Job& job) { return HasGpus(job) ? 0.2 : 0.4; }
 
 }  // namespace
 
-Cluster::Cluster(Options options, plan::ModelFacts model, ReplicaListener* listener,
-                 const Clock* clock)
-    : options_(std::move(options)),
-      model_(std::move(model)),
-      listener_(listener),
-      clock_(clock),
-      last_tick_(clock->Now()) {}
+Cluster::Cluster(Options options, const Clock* clock)
+    : options_(std::move(options)), clock_(clock), last_tick_(clock->Now()) {}
 
 absl::StatusOr<int32_t> Cluster::CheckHello(const attach::Hello& hello) const {
   MutexLock lock(&mutex_);
@@ -83,6 +78,12 @@ absl::StatusOr<Cluster::JobNumber> Cluster::FindOrAddJob(const attach::Hello& he
     if (job.over()) {
       return absl::FailedPreconditionError(absl::StrCat("job ", job.id, " is over: ", job.detail));
     }
+    if (!hello.model.empty() && !HasName(*job.model, hello.model)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(RankName(hello), " asks for the model '", hello.model, "' in job ", job.id,
+                       ", which serves '", job.model->facts.name,
+                       "'; give all ranks of a job the same --model"));
+    }
     if (job.size != hello.job_size) {
       return absl::FailedPreconditionError(absl::StrCat(RankName(hello), " says that job ", job.id,
                                                         " has ", hello.job_size,
@@ -112,17 +113,19 @@ absl::StatusOr<Cluster::JobNumber> Cluster::FindOrAddJob(const attach::Hello& he
     spdlog::warn("job {}: {} claims to be of it, but has another key: it begins another job",
                  job.id, RankName(hello));
   }
+  SKEIN_ASSIGN_OR_RETURN(std::shared_ptr<const JobModel> model, ChooseModel(hello));
   const JobNumber number = next_job_;
   ++next_job_;
   Job& job = jobs_[number];
+  job.model = std::move(model);
   job.id = hello.job_id;
   job.key = hello.job_key;
   job.version = hello.version;
   job.protocol = protocol;
   job.layout = hello.layout;
   job.size = hello.job_size;
-  spdlog::info("job {}: the first of {} ranks has attached, Skein {}, protocol {}", job.id,
-               hello.job_size, job.version, protocol);
+  spdlog::info("job {}: the first of {} ranks has attached, to serve {}, Skein {}, protocol {}", job.id,
+               hello.job_size, job.model->facts.name, job.version, protocol);
   return number;
 }
 
@@ -153,10 +156,10 @@ void Cluster::PlanAndLoad(Job& job) {
   for (const auto& [number, rank] : job.ranks) {
     reports.push_back({rank.hello.node, rank.hello.device, rank.hello.told});
   }
-  plan::Constraints constraints = options_.constraints;
+  plan::Constraints constraints = job.model->constraints;
   if (job.layout != plan::LayoutRequest()) constraints.layout = job.layout;
   job.machine = topology::MachineFromRanks(reports);
-  auto planning = options_.planner(job.machine, model_, constraints);
+  auto planning = options_.planner(job.machine, job.model->facts, constraints);
   if (!planning.ok()) return Refuse(job, planning.status());
   job.plan = std::move(planning->plans.front());
   job.plan->job_id = job.id;
@@ -197,7 +200,7 @@ void Cluster::OnReady(RankId id, const attach::Ready& ready) {
   if (rank->state != Rank::State::kLoading) return Lose(*job, *rank, "it was ready out of turn");
   rank->ready = ready;
   for (const auto& [job_number, other] : jobs_) {
-    if (other.over()) continue;
+    if (other.over() || other.model != job->model) continue;
     const absl::Status slices = CheckSlices(*job, *rank, other);
     if (!slices.ok()) return Refuse(*job, slices);
   }
@@ -225,13 +228,13 @@ void Cluster::Serve(Job& job) {
     job.replicas.push_back({.id = next_replica_,
                             .load = idle,
                             .decodes = DecodeWatch(std::move(predictors[i]), ToleranceOf(job))});
-    listener_->OnReplicaUp({.id = next_replica_,
-                            .name = absl::StrCat("replica ", i, " of job ", job.id),
-                            .max_num_seqs = job.plan->max_num_seqs,
-                            .leader = job.ranks.at(job.plan->At(i, 0, 0).rank).link,
-                            .page_size = job.plan->page_size,
-                            .pages = job.plan->pages,
-                            .context_length = job.plan->context_length});
+    job.model->listener->OnReplicaUp({.id = next_replica_,
+                                      .name = absl::StrCat("replica ", i, " of job ", job.id),
+                                      .max_num_seqs = job.plan->max_num_seqs,
+                                      .leader = job.ranks.at(job.plan->At(i, 0, 0).rank).link,
+                                      .page_size = job.plan->page_size,
+                                      .pages = job.plan->pages,
+                                      .context_length = job.plan->context_length});
     ++next_replica_;
   }
 }
@@ -239,17 +242,18 @@ void Cluster::Serve(Job& job) {
 std::vector<DecodeWatch::Predictor> Cluster::DecodesOf(const Job& job) const {
   // The job's plan is not changed any more.
   struct Planned {
+    std::shared_ptr<const JobModel> model;
     topology::Machine machine;
     topology::Topology topology;
     plan::Plan plan;
   };
   const auto of = std::make_shared<const Planned>(
-      Planned{job.machine, topology::TopologyOf(job.machine), *job.plan});
+      Planned{job.model, job.machine, topology::TopologyOf(job.machine), *job.plan});
   std::vector<DecodeWatch::Predictor> predictors;
   for (int32_t i = 0; i < job.plan->layout.dp_size; ++i) {
-    predictors.emplace_back([this, of, i](double rows, double context) {
-      return plan::PredictDecode(of->machine, of->topology, model_.config, of->plan, i, rows,
-                                 context)
+    predictors.emplace_back([of, i](double rows, double context) {
+      return plan::PredictDecode(of->machine, of->topology, of->model->facts.config, of->plan, i,
+                                 rows, context)
           .value_or(absl::ZeroDuration());
     });
   }
@@ -257,7 +261,7 @@ std::vector<DecodeWatch::Predictor> Cluster::DecodesOf(const Job& job) const {
 }
 
 void Cluster::CompareDecodes(Job& job) {
-  if (job.state != Job::State::kServing) return;
+  if (!job.serves()) return;
   for (size_t i = 0; i < job.replicas.size(); ++i) {
     Replica& replica = job.replicas[i];
     const std::optional<DecodeWatch::Remark> remark = replica.decodes.Look(replica.load);
@@ -275,6 +279,7 @@ void Cluster::CompareDecodes(Job& job) {
 
 void Cluster::OnStep(RankId id, const serving::StepOutput& output) {
   ReplicaId replica_id;
+  std::shared_ptr<ReplicaListener> listener;
   {
     MutexLock lock(&mutex_);
     Job* job = nullptr;
@@ -282,7 +287,7 @@ void Cluster::OnStep(RankId id, const serving::StepOutput& output) {
     if (rank == nullptr) return;
     const absl::Time now = clock_->Now();
     rank->last_heard = now;
-    if (job->state != Job::State::kServing) {
+    if (!job->serves()) {
       return Lose(*job, *rank, "it sent a step's output before its job served");
     }
     const plan::RankPlan* const part = job->plan->Find(id.rank);
@@ -298,8 +303,9 @@ void Cluster::OnStep(RankId id, const serving::StepOutput& output) {
     replica.tokens_total += tokens;
     replica.load = output.load;
     replica_id = replica.id;
+    listener = job->model->listener;
   }
-  const absl::Status accepted = listener_->OnStepOutput(replica_id, output);
+  const absl::Status accepted = listener->OnStepOutput(replica_id, output);
   if (accepted.ok()) return;
   MutexLock lock(&mutex_);
   Job* job = nullptr;
@@ -370,6 +376,7 @@ void Cluster::Tick() {
         Lose(job, rank, std::string(moves.message()));
       }
     }
+    EndIfDrained(job, now);
     if (job.over() || job.activities.empty()) continue;
     CompareDecodes(job);
     for (const auto& [number, rank] : job.ranks) {
@@ -424,10 +431,8 @@ void Cluster::Refuse(Job& job, const absl::Status& why) {
 void Cluster::EndJob(Job& job, Job::State state, const std::string& why) {
   spdlog::log(state == Job::State::kLost ? spdlog::level::err : spdlog::level::info,
               "job {}: {}: {}", job.id, StateName(state), why);
-  std::vector<ReplicaId> replicas;
-  for (const Replica& replica : job.replicas) replicas.push_back(replica.id);
-  listener_->OnReplicasDown(
-      replicas, absl::UnavailableError(absl::StrCat("job ", job.id, " is gone: ", why)));
+  job.model->listener->OnReplicasDown(
+      ReplicasOf(job), absl::UnavailableError(absl::StrCat("job ", job.id, " is gone: ", why)));
   job.state = state;
   job.detail = why;
   job.over_since = clock_->Now();
@@ -449,18 +454,6 @@ void Cluster::ForgetOldJobs() {
   }
 }
 
-void Cluster::Shutdown(const std::string& reason, int exit_code) {
-  MutexLock lock(&mutex_);
-  shut_down_ = true;
-  for (auto& [job_number, job] : jobs_) {
-    if (job.over()) continue;
-    EndJob(job, Job::State::kEnded, reason);
-    for (auto& [number, rank] : job.ranks) {
-      if (rank.link != nullptr) rank.link->SendShutdown(reason, exit_code);
-    }
-  }
-}
-
 int64_t Cluster::attached_ranks() const {
   MutexLock lock(&mutex_);
   int64_t count = 0;
@@ -476,8 +469,7 @@ std::vector<JobStatus> Cluster::Status() const {
   std::vector<const Job*> jobs;
   for (const auto& [number, job] : jobs_) jobs.push_back(&job);
   const auto place = [](const Job& job) {
-    return std::make_tuple(job.over(), job.state != Job::State::kServing,
-                           absl::UnixEpoch() - job.over_since);
+    return std::make_tuple(job.over(), !job.serves(), absl::UnixEpoch() - job.over_since);
   };
   std::stable_sort(jobs.begin(), jobs.end(),
                    [&](const Job* a, const Job* b) { return place(*a) < place(*b); });

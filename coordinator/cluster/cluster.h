@@ -31,9 +31,9 @@ namespace skein::coordinator {
 // knows the time from its clock. A job whose ranks have all said Hello is planned and loads; when
 // every rank is ready its replicas serve. A rank that ends, fails, is silent or holds up the others
 // loses its whole job, since the ranks of one mpirun live and die together; other jobs do not
-// notice.
+// notice. Each job serves one of the models.
 //
-// Thread-safe. Links and the listener are called with the cluster's lock held (step outputs
+// Thread-safe. Links and listeners are called with the cluster's lock held (step outputs
 // without), and must not call back.
 class Cluster {
  public:
@@ -43,7 +43,6 @@ class Cluster {
   struct Options {
     std::string version;
     attach::ProtocolRange protocols = attach::kProtocols;
-    plan::Constraints constraints;  // of every job
     absl::Duration heartbeat_timeout = absl::Seconds(3);
     // How long a leader's threads that schedule or wait may give no sign of life, and how long a
     // message to a leader may wait to be taken up.
@@ -60,15 +59,23 @@ class Cluster {
     int32_t rank = 0;
   };
 
-  // Listener and clock outlive the cluster.
-  Cluster(Options options, plan::ModelFacts model, ReplicaListener* listener, const Clock* clock);
+  // The clock outlives the cluster, which has no model yet.
+  Cluster(Options options, const Clock* clock);
+
+  // Jobs may serve it from now on. Its names are no other model's.
+  void AddModel(JobModel model);
+  // No job may come to it any more; its jobs' ranks are told to end with this exit code. `name` is
+  // the first one.
+  void RemoveModel(const std::string& name, const std::string& reason, int exit_code);
+  // Of a model, that are not over.
+  int64_t jobs_of(const std::string& name) const;
 
   const std::string& version() const { return options_.version; }
   const attach::ProtocolRange& protocols() const { return options_.protocols; }
 
   // What a rank that says so may be asked to prove: the version of the protocol to speak with it.
-  // FailedPrecondition: they have none in common; InvalidArgument: a rank out of range; Aborted:
-  // the coordinator shuts down.
+  // FailedPrecondition: they have none in common; NotFound: a model that is not served;
+  // InvalidArgument: a rank out of range; Aborted: the coordinator shuts down.
   absl::StatusOr<int32_t> CheckHello(const attach::Hello& hello) const;
 
   // A rank that has proved that it is of the job it claims. Besides CheckHello's errors
@@ -92,6 +99,17 @@ class Cluster {
   // per heartbeat_timeout.
   void Tick();
 
+  // The job takes no new requests. Once those that it has have ended, or after the timeout, its
+  // ranks are told to end with exit code 0, and other replicas of its model go on with the rest.
+  // What it has, and whether it is the last one that serves its model, comes back. NotFound: no
+  // job of this id lives; FailedPrecondition: two do. Again: only the timeout is new.
+  struct Draining {
+    std::string model;
+    int64_t requests = 0;
+    bool last_of_model = false;
+  };
+  absl::StatusOr<Draining> DrainJob(const std::string& job_id, absl::Duration timeout);
+
   // Tells every rank to end; no rank may attach any more.
   void Shutdown(const std::string& reason, int exit_code);
 
@@ -111,6 +129,10 @@ class Cluster {
  private:
   absl::StatusOr<int32_t> CheckClaim(const attach::Hello& hello) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // By its name, or, where it says none, the one with the fewest jobs.
+  absl::StatusOr<std::shared_ptr<const JobModel>> ChooseModel(const attach::Hello& hello) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int64_t JobsOf(const JobModel& model) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the job of that id and key that is not over, or a new one.
   absl::StatusOr<JobNumber> FindOrAddJob(const attach::Hello& hello, int32_t protocol)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -128,16 +150,20 @@ class Cluster {
   // Ends the stream of a rank that fails when its job is over.
   void CloseOfOver(RankId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Refuse(Job& job, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Once nothing is left to do, or its time is over.
+  void EndIfDrained(Job& job, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends a job that failed nowhere, and tells its ranks.
+  void EndWell(Job& job, const std::string& why, int exit_code)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndJob(Job& job, Job::State state, const std::string& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetOldJobs() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
-  const plan::ModelFacts model_;
-  ReplicaListener* const listener_;
   const Clock* const clock_;
 
   mutable Mutex mutex_;
+  std::vector<std::shared_ptr<const JobModel>> models_ ABSL_GUARDED_BY(mutex_);
   std::map<JobNumber, Job> jobs_ ABSL_GUARDED_BY(mutex_);  // in the order of their first Hello
   JobNumber next_job_ ABSL_GUARDED_BY(mutex_){1};
   ReplicaId next_replica_ ABSL_GUARDED_BY(mutex_){1};

@@ -44,12 +44,18 @@ class FakeListener final : public ReplicaListener {
       down.push_back(why);
     }
   }
+  void OnReplicasDraining(const std::vector<ReplicaId>& ids) override {
+    draining.insert(draining.end(), ids.begin(), ids.end());
+  }
+  int64_t Outstanding(const std::vector<ReplicaId>&) const override { return outstanding; }
   absl::Status OnStepOutput(ReplicaId id, const serving::StepOutput& output) override {
     outputs.emplace_back(id, output.answers.size());
     return accepts;
   }
 
   absl::Status accepts;  // what comes
+  int64_t outstanding = 0;
+  std::vector<ReplicaId> draining;
 
   std::map<ReplicaId, ReplicaInfo> up;
   std::vector<absl::Status> down;
@@ -77,6 +83,17 @@ inline absl::StatusOr<plan::Planning> PlanPairs(const topology::Machine& machine
 
 class ClusterTest : public ::testing::Test {
  protected:
+  ClusterTest() { AddModel(cluster_, {.name = "bard", .path = "checkpoints/bard"}, listener_); }
+
+  // The listener outlives the cluster.
+  static void AddModel(Cluster& cluster, const plan::ModelFacts& facts, FakeListener& listener,
+                       const std::vector<std::string>& aliases = {}) {
+    cluster.AddModel({.facts = facts,
+                      .aliases = aliases,
+                      .constraints = {},
+                      .listener = {std::shared_ptr<void>(), &listener}});
+  }
+
   struct TestRank {
     std::shared_ptr<FakeLink> link = std::make_shared<FakeLink>();
     absl::StatusOr<Cluster::RankId> id;
@@ -133,10 +150,7 @@ class ClusterTest : public ::testing::Test {
 
   SimulatedClock clock_;
   FakeListener listener_;
-  Cluster cluster_{{.version = "1", .planner = PlanPairs},
-                   {.name = "bard", .path = "checkpoints/bard"},
-                   &listener_,
-                   &clock_};
+  Cluster cluster_{{.version = "1", .planner = PlanPairs}, &clock_};
 };
 
 }  // namespace skein::coordinator

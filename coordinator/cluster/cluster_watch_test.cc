@@ -253,6 +253,8 @@ class ClusterDecodeTest : public ClusterTest {
       cluster.Tick();
     }
   }
+  ClusterDecodeTest() { AddModel(cluster, model_, listener_); }
+
   TestRank Serve(const topology::Device& device = {}) {
     TestRank rank;
     attach::Hello hello = Hello("a", 0, 1);
@@ -266,7 +268,7 @@ class ClusterDecodeTest : public ClusterTest {
   const plan::ModelFacts model_ = {"bard", "/models/bard", "1d", model::Bard()};
   topology::Machine machine_;
   serving::ReplicaLoad load_;
-  Cluster cluster{{.version = "1"}, model_, &listener_, &clock_};
+  Cluster cluster{{.version = "1"}, &clock_};
 };
 
 TEST_F(ClusterDecodeTest, WhatStepsTakeIsShownBesideWhatWasPredicted) {

@@ -1,5 +1,9 @@
 #include "coordinator/cluster/job.h"
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
@@ -37,6 +41,8 @@ const char* StateName(Job::State state) {
       return "loading";
     case Job::State::kServing:
       return "serving";
+    case Job::State::kDraining:
+      return "draining";
     case Job::State::kLost:
       return "lost";
     case Job::State::kEnded:
@@ -72,11 +78,23 @@ absl::Status CheckSlices(const Job& job, const Rank& rank, const Job& other) {
   return absl::OkStatus();
 }
 
+bool HasName(const JobModel& model, const std::string& name) {
+  return model.facts.name == name ||
+         std::find(model.aliases.begin(), model.aliases.end(), name) != model.aliases.end();
+}
+
+std::vector<ReplicaId> ReplicasOf(const Job& job) {
+  std::vector<ReplicaId> replicas;
+  for (const Replica& replica : job.replicas) replicas.push_back(replica.id);
+  return replicas;
+}
+
 JobStatus StatusOfJob(const Job& job, absl::Time now) {
   JobStatus status;
   status.id = job.id;
   status.version = job.version;
   status.protocol = job.protocol;
+  status.model = job.model->facts.name;
   status.state = StateName(job.state);
   status.size = job.size;
   status.plan = job.plan;

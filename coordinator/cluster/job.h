@@ -15,6 +15,7 @@
 #include "base/expert_load.h"
 #include "coordinator/cluster/decode_watch.h"
 #include "coordinator/cluster/hang.h"
+#include "coordinator/cluster/job_model.h"
 #include "coordinator/cluster/links.h"
 #include "coordinator/cluster/token_rate.h"
 #include "parallel/attach/messages.h"
@@ -46,8 +47,9 @@ struct Replica {
 };
 
 struct Job {
-  enum class State { kWaiting, kLoading, kServing, kLost, kEnded };
+  enum class State { kWaiting, kLoading, kServing, kDraining, kLost, kEnded };
   State state = State::kWaiting;
+  std::shared_ptr<const JobModel> model;
   std::string id;       // with its key: two jobs may claim one id
   std::string key;      // attach::Hello's
   std::string version;  // of its ranks' program
@@ -62,7 +64,9 @@ struct Job {
   std::vector<Replica> replicas;  // by RankPlan::replica
   std::string detail;             // why it is lost or has ended
   absl::Time over_since;          // when it became so
+  absl::Time drain_until;         // of one that drains
 
+  bool serves() const { return state == State::kServing || state == State::kDraining; }
   bool over() const { return state == State::kLost || state == State::kEnded; }
   bool AllRanksAre(Rank::State wanted) const {
     return static_cast<int32_t>(ranks.size()) == size &&
@@ -76,6 +80,9 @@ const char* StateName(Job::State state);   // "waiting for ranks"
 
 // "rank 3 on node7 (pid 4711)"
 std::string RankName(const attach::Hello& hello);
+
+bool HasName(const JobModel& model, const std::string& name);
+std::vector<ReplicaId> ReplicasOf(const Job& job);
 
 // The rank that has failed first: others fail for its sake. Null where none has.
 Rank* FirstToFail(Job& job);
@@ -106,6 +113,7 @@ struct JobStatus {
   std::string id;
   std::string version;
   int32_t protocol = 0;
+  std::string model;  // its name
   std::string state;
   int32_t size = 0;
   std::optional<plan::Plan> plan;

@@ -49,6 +49,10 @@ class ReplicaListener {
  public:
   virtual ~ReplicaListener() = default;
   virtual void OnReplicaUp(const ReplicaInfo& replica) = 0;
+  // They take no new request from now on; their Down follows.
+  virtual void OnReplicasDraining(const std::vector<ReplicaId>& ids) = 0;
+  // Requests that these have and that have not ended.
+  virtual int64_t Outstanding(const std::vector<ReplicaId>& ids) const = 0;
   // All replicas of one job, which end together.
   virtual void OnReplicasDown(const std::vector<ReplicaId>& ids, const absl::Status& why) = 0;
   // An error, after which the rest of the output is dropped, means that the worker is broken or

@@ -26,8 +26,8 @@ struct ApiRequest {
 
 // Admits the prompts; what the service refuses, or a failure before the first token, is an error
 // answer. A stream is server-sent events: data: JSON, [DONE] at the end, an error as one of them. A
-// client that goes away ends its generations. `format` makes the JSON. The service outlives the
-// answer. Any thread.
+// client that goes away ends its generations. `format` makes the JSON, and may refer to the model,
+// which generations keep. The service outlives the answer. Any thread.
 std::unique_ptr<HttpAnswer> Answer(const ApiRequest& request, std::unique_ptr<ApiFormat> format,
                                    InferenceService* service, const HttpServer::Wake& wake);
 

@@ -121,9 +121,8 @@ bool ReadLogprobs(BodyReader& body, GenerateRequest& request) {
 
 }  // namespace
 
-std::unique_ptr<HttpAnswer> Chat(const json& body, InferenceService* service,
-                                 const HttpServer::Wake& wake) {
-  const ServedModel& model = service->model();
+std::unique_ptr<HttpAnswer> Chat(const json& body, const ServedModel& model,
+                                 InferenceService* service, const HttpServer::Wake& wake) {
   BodyReader reader(body);
   GenerateRequest request = ReadGenerationFields(reader);
   const StreamOptions options = ReadStreamOptions(reader);

@@ -246,8 +246,8 @@ Options ReadOptions(BodyReader& body, GenerateRequest& request) {
 
 }  // namespace
 
-std::unique_ptr<HttpAnswer> Complete(const json& body, InferenceService* service,
-                                     const HttpServer::Wake& wake) {
+std::unique_ptr<HttpAnswer> Complete(const json& body, const ServedModel& model,
+                                     InferenceService* service, const HttpServer::Wake& wake) {
   BodyReader reader(body);
   ApiRequest request = {.common = ReadGenerationFields(reader)};
   const Options options = ReadOptions(reader, request.common);
@@ -262,10 +262,9 @@ std::unique_ptr<HttpAnswer> Complete(const json& body, InferenceService* service
 
   std::vector<std::string> texts;
   for (const PromptInput& input : request.prompts) {
-    texts.push_back(options.echo ? TextOf(input, *service->model().tokenizer) : "");
+    texts.push_back(options.echo ? TextOf(input, *model.tokenizer) : "");
   }
-  return Answer(request,
-                std::make_unique<CompletionFormat>(options, std::move(texts), service->model()),
+  return Answer(request, std::make_unique<CompletionFormat>(options, std::move(texts), model),
                 service, wake);
 }
 

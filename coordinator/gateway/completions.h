@@ -5,6 +5,7 @@
 
 #include "coordinator/gateway/http_server.h"
 #include "coordinator/service/inference_service.h"
+#include "coordinator/service/served_model.h"
 #include "nlohmann/json.hpp"
 
 namespace skein::coordinator {
@@ -12,7 +13,7 @@ namespace skein::coordinator {
 // Texts or token ids, one or a list of either; echo, logprobs, n, best_of, stream. `suffix` is
 // refused. As with OpenAI, an answer has 16 tokens unless max_tokens says otherwise; 0 of them are
 // allowed with echo, which gives the prompt's log probabilities alone. Any thread.
-std::unique_ptr<HttpAnswer> Complete(const nlohmann::json& body, InferenceService* service,
-                                     const HttpServer::Wake& wake);
+std::unique_ptr<HttpAnswer> Complete(const nlohmann::json& body, const ServedModel& model,
+                                     InferenceService* service, const HttpServer::Wake& wake);
 
 }  // namespace skein::coordinator

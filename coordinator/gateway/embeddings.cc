@@ -73,8 +73,8 @@ bool IsSecond(BodyReader& body, std::string_view field, std::string_view first,
 
 }  // namespace
 
-std::unique_ptr<HttpAnswer> Embed(const json& body, InferenceService* service,
-                                  const HttpServer::Wake& wake) {
+std::unique_ptr<HttpAnswer> Embed(const json& body, const ServedModel& model,
+                                  InferenceService* service, const HttpServer::Wake& wake) {
   BodyReader reader(body);
   ApiRequest request = {.input = "input", .most_at_once = kMostAtOnce};
   request.common.model = reader.String("model").value_or("");
@@ -87,7 +87,7 @@ std::unique_ptr<HttpAnswer> Embed(const json& body, InferenceService* service,
   }
   request.prompts = ReadPrompts(reader, request.input, kMaxInputs);
   if (reader.error().has_value()) return ToAnswer(*reader.error());
-  return Answer(request, std::make_unique<EmbeddingFormat>(base64, service->model().name), service,
+  return Answer(request, std::make_unique<EmbeddingFormat>(base64, model.name), service,
                 wake);
 }
 

@@ -110,9 +110,22 @@ bool Gatekeeper::AllowsHost(std::string_view host) const {
   return hosts_.empty() || host.empty() || hosts_.contains(HostOf(host));
 }
 
-Gatekeeper::Verdict Gatekeeper::Judge(const HttpRequest& request, const std::string& model) const {
+bool Gatekeeper::Allows(const serving::ApiKey* key, const ServedModel& model) {
+  return key == nullptr || key->models.empty() ||
+         std::any_of(key->models.begin(), key->models.end(),
+                     [&](const std::string& name) { return HasName(model, name); });
+}
+
+ApiError Gatekeeper::NotAllowed(const std::string& what) {
+  return {.status = 403,
+          .message = absl::StrCat("this API key may not use ", what),
+          .code = "model_not_allowed"};
+}
+
+Gatekeeper::Verdict Gatekeeper::Judge(const HttpRequest& request,
+                                      const std::vector<HostedModel>& models) const {
   const auto refuse = [](int status, std::string message, std::string code) {
-    return Verdict{ApiError{.status = status, .message = std::move(message), .code = code}, {}};
+    return Verdict{ApiError{.status = status, .message = std::move(message), .code = code}, {}, {}};
   };
   if (const std::string_view host = request.Header("Host"); !AllowsHost(host)) {
     return refuse(403,
@@ -131,14 +144,15 @@ Gatekeeper::Verdict Gatekeeper::Judge(const HttpRequest& request, const std::str
   std::shared_ptr<const serving::ApiKey> key = access_->Find(sent);
   if (key == nullptr) return refuse(401, "there is no such API key", "invalid_api_key");
   if (key->disabled) return refuse(403, "this API key is disabled", "key_disabled");
-  if (!key->models.empty() &&
-      std::find(key->models.begin(), key->models.end(), model) == key->models.end()) {
-    return refuse(403, absl::StrCat("this API key may not use the model '", model, "'"),
-                  "model_not_allowed");
+  const auto allowed = [&](const HostedModel& hosted) { return Allows(key.get(), *hosted.model); };
+  if (!models.empty() && std::none_of(models.begin(), models.end(), allowed)) {
+    return {
+        NotAllowed(absl::StrCat(models.size() > 1 ? "the models " : "the model ", NamesOf(models))),
+        nullptr, nullptr};
   }
-  Access::Verdict admitted = access_->Admit(std::move(key));
-  if (admitted.excess.has_value()) return {ErrorOf(*admitted.excess), nullptr};
-  return {std::nullopt, std::move(admitted.admission)};
+  Access::Verdict admitted = access_->Admit(key);
+  if (admitted.excess.has_value()) return {ErrorOf(*admitted.excess), nullptr, nullptr};
+  return {std::nullopt, std::move(admitted.admission), std::move(key)};
 }
 
 std::unique_ptr<HttpAnswer> Metered(std::unique_ptr<HttpAnswer> answer,

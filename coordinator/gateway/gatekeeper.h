@@ -13,6 +13,9 @@
 #include "coordinator/access/access.h"
 #include "coordinator/gateway/api_error.h"
 #include "coordinator/gateway/http_server.h"
+#include "coordinator/service/model_registry.h"
+#include "coordinator/service/served_model.h"
+#include "serving/keys/key_file.h"
 
 namespace skein::coordinator {
 
@@ -32,10 +35,16 @@ class Gatekeeper {
 
   struct Verdict {
     std::optional<ApiError> refusal;
-    std::unique_ptr<Admission> admission;  // none: nothing is counted
+    std::unique_ptr<Admission> admission;        // none: nothing is counted
+    std::shared_ptr<const serving::ApiKey> key;  // none: none was asked for
   };
-  // `model`: what is served here.
-  Verdict Judge(const HttpRequest& request, const std::string& model) const;
+  // `models`: what is served here. A key that may use none of them is refused.
+  Verdict Judge(const HttpRequest& request, const std::vector<HostedModel>& models) const;
+
+  // Whether the key may use the model, by whichever of its names; null may.
+  static bool Allows(const serving::ApiKey* key, const ServedModel& model);
+  // `what`: "the model 'bard'".
+  static ApiError NotAllowed(const std::string& what);
 
  private:
   bool AllowsHost(std::string_view host) const;

@@ -18,6 +18,7 @@
 namespace skein::coordinator {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -25,7 +26,7 @@ using ::testing::Not;
 int Refused(const Gatekeeper& gatekeeper, const HttpHeaders& headers,
             const std::string& path = "/v1/models") {
   const HttpRequest request = {.method = "GET", .path = path, .headers = headers};
-  const Gatekeeper::Verdict verdict = gatekeeper.Judge(request, "fake");
+  const Gatekeeper::Verdict verdict = gatekeeper.Judge(request, /*models=*/{});
   return verdict.refusal.has_value() ? verdict.refusal->status : 0;
 }
 
@@ -156,6 +157,30 @@ TEST_F(AccessTest, KeysThatMayNotAreForbidden) {
   const Response other = Complete("other");
   EXPECT_EQ(other.status, 403);
   EXPECT_EQ(ErrorOf(other)["code"], "model_not_allowed");
+}
+
+TEST_F(AccessTest, AKeySeesAndUsesItsModelsAlone) {
+  ServedModel second = Model();
+  second.name = "danish";
+  second.aliases = {"hamlet"};
+  coordinator_->AddModel(std::move(second));
+  Serve(Echo);  // of the first
+  const auto seen = [&](const char* key) {
+    std::vector<std::string> ids;
+    const json list = json::parse(Send("GET /v1/models", key).body)["data"];
+    for (const json& model : list) ids.push_back(model["id"]);
+    return ids;
+  };
+  EXPECT_THAT(seen("x-api-key: sk-alice"), ElementsAre("fake", "danish"));
+  EXPECT_THAT(seen("x-api-key: sk-erin"), ElementsAre("fake", "danish"));
+  EXPECT_THAT(seen("x-api-key: sk-other"), ElementsAre("danish"));
+  EXPECT_EQ(Send("GET /v1/models/fake", "x-api-key: sk-other").status, 403);
+  EXPECT_EQ(Complete("erin", {{"prompt", "ab"}, {"model", "fake"}}).status, 200);
+  const Response refused = Complete("other", {{"prompt", "ab"}, {"model", "fake"}});
+  EXPECT_EQ(refused.status, 403);
+  EXPECT_EQ(ErrorOf(refused)["code"], "model_not_allowed");
+  // It may, but nothing serves it yet.
+  EXPECT_EQ(Complete("other", {{"prompt", "ab"}, {"model", "hamlet"}}).status, 503);
 }
 
 TEST_F(AccessTest, RequestsAMinuteAreLimitedBeforeTheBodyIsParsed) {

@@ -1,6 +1,10 @@
 #include "coordinator/gateway/gateway.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,6 +15,7 @@
 #include "base/json/json.h"
 #include "base/status_macros.h"
 #include "coordinator/gateway/api_error.h"
+#include "coordinator/gateway/body_reader.h"
 #include "coordinator/gateway/chat.h"
 #include "coordinator/gateway/completions.h"
 #include "coordinator/gateway/embeddings.h"
@@ -19,6 +24,8 @@
 #include "coordinator/gateway/responses.h"
 #include "coordinator/gateway/text_tools.h"
 #include "coordinator/gateway/watched_answer.h"
+#include "coordinator/service/model_registry.h"
+#include "coordinator/service/served_model.h"
 #include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
@@ -37,36 +44,57 @@ struct Asked {
   InferenceService& service;
   const HttpServer::Wake& wake;
   int64_t started;
+  const serving::ApiKey* key;                // null: none was asked for
+  std::shared_ptr<const ServedModel> model;  // of POST: that the body names
 };
 
-Json ModelJson(const Asked& asked) {
-  const ServedModel& model = asked.service.model();
+Json ModelJson(const Asked& asked, const HostedModel& hosted) {
+  const ServedModel& model = *hosted.model;
   return {{"id", model.name},
           {"object", "model"},
           {"created", asked.started},
           {"owned_by", "skein"},
-          {"max_model_len", model.context_length}};
+          {"max_model_len", model.context_length},
+          {"aliases", model.aliases},
+          {"state", hosted.state()}};
 }
 
+// Those that the key may use.
 AnswerPointer Models(const Asked& asked) {
-  return JsonAnswer({{"object", "list"}, {"data", Json::array({ModelJson(asked)})}});
+  Json list = Json::array();
+  for (const HostedModel& hosted : asked.service.models().All()) {
+    if (Gatekeeper::Allows(asked.key, *hosted.model)) list.push_back(ModelJson(asked, hosted));
+  }
+  for (const std::string& name : asked.service.models().Loading()) {
+    if (asked.key != nullptr && !asked.key->models.empty()) break;
+    list.push_back({{"id", name},
+                    {"object", "model"},
+                    {"created", asked.started},
+                    {"owned_by", "skein"},
+                    {"state", ModelRegistry::kLoading}});
+  }
+  return JsonAnswer({{"object", "list"}, {"data", std::move(list)}});
+}
+
+// What is wrong with the name, or with this key's use of the model.
+std::optional<ApiError> CheckModel(const absl::StatusOr<HostedModel>& hosted,
+                                   const serving::ApiKey* key) {
+  if (!hosted.ok()) return ErrorOf(hosted.status());
+  if (Gatekeeper::Allows(key, *hosted->model)) return std::nullopt;
+  return Gatekeeper::NotAllowed(absl::StrCat("the model '", hosted->model->name, "'"));
 }
 
 AnswerPointer Model(const Asked& asked, std::string_view name) {
-  if (name == asked.service.model().name) return JsonAnswer(ModelJson(asked));
-  return ToAnswer(
-      {.status = 404,
-       .message = absl::StrCat("the model '", std::string(name), "' is not served here; '",
-                               asked.service.model().name, "' is"),
-       .param = "model",
-       .code = "model_not_found"});
+  const absl::StatusOr<HostedModel> hosted = asked.service.models().Find(name);
+  if (const auto error = CheckModel(hosted, asked.key)) return ToAnswer(*error);
+  return JsonAnswer(ModelJson(asked, *hosted));
 }
 
 // The process lives; whether it can answer, Ready says.
 AnswerPointer Health(const Asked& /*asked*/) { return JsonAnswer({{"status", "ok"}}); }
 
 AnswerPointer Ready(const Asked& asked) {
-  if (asked.service.serving()) return JsonAnswer({{"status", "ready"}});
+  if (asked.service.models().serving()) return JsonAnswer({{"status", "ready"}});
   return ToAnswer({.status = 503, .message = "no replica serves", .code = "not_ready"});
 }
 
@@ -78,23 +106,30 @@ struct Route {
 constexpr Route kRoutes[] = {
     {"GET", "/v1/models", Models},
     {"POST", "/v1/completions",
-     [](const Asked& asked) { return Complete(asked.body, &asked.service, asked.wake); }},
+     [](const Asked& asked) {
+       return Complete(asked.body, *asked.model, &asked.service, asked.wake);
+     }},
     {"POST", "/v1/chat/completions",
-     [](const Asked& asked) { return Chat(asked.body, &asked.service, asked.wake); }},
+     [](const Asked& asked) { return Chat(asked.body, *asked.model, &asked.service, asked.wake); }},
     {"POST", "/v1/responses",
-     [](const Asked& asked) { return Responses(asked.body, &asked.service, asked.wake); }},
+     [](const Asked& asked) {
+       return Responses(asked.body, *asked.model, &asked.service, asked.wake);
+     }},
     {"POST", "/v1/embeddings",
-     [](const Asked& asked) { return Embed(asked.body, &asked.service, asked.wake); }},
+     [](const Asked& asked) {
+       return Embed(asked.body, *asked.model, &asked.service, asked.wake);
+     }},
     {"POST", "/v1/messages",
-     [](const Asked& asked) { return Messages(asked.body, &asked.service, asked.wake); }},
+     [](const Asked& asked) {
+       return Messages(asked.body, *asked.model, &asked.service, asked.wake);
+     }},
     {"POST", "/v1/messages/count_tokens",
-     [](const Asked& asked) { return CountTokens(asked.body, asked.service.model()); }},
+     [](const Asked& asked) { return CountTokens(asked.body, *asked.model); }},
     {"POST", "/apply-template",
-     [](const Asked& asked) { return ApplyTemplate(asked.body, asked.service.model()); }},
-    {"POST", "/tokenize",
-     [](const Asked& asked) { return Tokenize(asked.body, asked.service.model()); }},
+     [](const Asked& asked) { return ApplyTemplate(asked.body, *asked.model); }},
+    {"POST", "/tokenize", [](const Asked& asked) { return Tokenize(asked.body, *asked.model); }},
     {"POST", "/detokenize",
-     [](const Asked& asked) { return Detokenize(asked.body, asked.service.model()); }},
+     [](const Asked& asked) { return Detokenize(asked.body, *asked.model); }},
     {"GET", "/health", Health},
     {"GET", "/ready", Ready},
 };
@@ -168,23 +203,24 @@ void Gateway::Shutdown(absl::Duration grace) {
 std::unique_ptr<HttpAnswer> Gateway::Handle(const HttpRequest& request,
                                             const HttpServer::Wake& wake) {
   const std::string_view route = RouteOf(request);
-  Gatekeeper::Verdict verdict = gatekeeper_->Judge(request, service_->model().name);
+  Gatekeeper::Verdict verdict = gatekeeper_->Judge(request, service_->models().All());
   std::unique_ptr<HttpAnswer> answer =
-      verdict.refusal.has_value() ? ToAnswer(*verdict.refusal)
-                                  : Metered(Choose(request, wake), std::move(verdict.admission));
+      verdict.refusal.has_value()
+          ? ToAnswer(*verdict.refusal)
+          : Metered(Choose(request, verdict.key.get(), wake), std::move(verdict.admission));
   return std::make_unique<WatchedAnswer>(
       std::move(answer), [this, route](int status) { hooks_.on_answer(route, status); });
 }
 
-std::unique_ptr<HttpAnswer> Gateway::Choose(const HttpRequest& request,
+std::unique_ptr<HttpAnswer> Gateway::Choose(const HttpRequest& request, const serving::ApiKey* key,
                                             const HttpServer::Wake& wake) {
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   json body = json::object();
-  const Asked asked = {request, body, *service_, wake, started_};
+  Asked asked = {request, body, *service_, wake, started_, key, nullptr};
   if (method == "GET" && request.path == kMetricsPath && hooks_.metrics) {
     return hooks_.metrics();
   }
-  if (method == "GET" && request.path.starts_with(kModelPath)) {
+  if (method == "GET" && request.path.starts_with(kModelPath) && request.path != kModelPath) {
     return Model(asked, std::string_view(request.path).substr(kModelPath.size()));
   }
   const auto* const route =
@@ -198,6 +234,12 @@ std::unique_ptr<HttpAnswer> Gateway::Choose(const HttpRequest& request,
     absl::StatusOr<json> parsed = ParseBody(request);
     if (!parsed.ok()) return ToAnswer(ErrorOf(parsed.status()));
     body = *std::move(parsed);
+    BodyReader reader(body);
+    const std::string name = reader.String("model").value_or("");
+    if (reader.error().has_value()) return ToAnswer(*reader.error());
+    const absl::StatusOr<HostedModel> hosted = service_->models().Find(name);
+    if (const auto error = CheckModel(hosted, key)) return ToAnswer(*error);
+    asked.model = hosted->model;
   }
   return route->answer(asked);
 }

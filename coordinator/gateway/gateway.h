@@ -43,7 +43,8 @@ class Gateway {
   std::unique_ptr<HttpAnswer> Handle(const HttpRequest& request, const HttpServer::Wake& wake);
 
  private:
-  std::unique_ptr<HttpAnswer> Choose(const HttpRequest& request, const HttpServer::Wake& wake);
+  std::unique_ptr<HttpAnswer> Choose(const HttpRequest& request, const serving::ApiKey* key,
+                                     const HttpServer::Wake& wake);
 
   InferenceService* const service_;
   const Gatekeeper::Options gatekeeper_options_;

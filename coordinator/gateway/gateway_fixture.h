@@ -64,8 +64,8 @@ class GatewayTest : public ::testing::Test {
  protected:
   static Daemon::Options Options() {
     Daemon::Options options = TestOptions();
-    options.cluster.constraints.max_num_seqs = 8;
-    options.max_queue = 8;
+    options.model.limits.constraints.max_num_seqs = 8;
+    options.model.limits.max_queue = 8;
     return options;
   }
   void StartJob(std::function<std::vector<serving::AnswerOutput>(const serving::Request&)> script) {

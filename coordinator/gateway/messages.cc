@@ -86,9 +86,8 @@ constexpr ConversationFields kFields = {.system = "system"};
 
 }  // namespace
 
-std::unique_ptr<HttpAnswer> Messages(const json& body, InferenceService* service,
-                                     const HttpServer::Wake& wake) {
-  const ServedModel& model = service->model();
+std::unique_ptr<HttpAnswer> Messages(const json& body, const ServedModel& model,
+                                     InferenceService* service, const HttpServer::Wake& wake) {
   json chat = body;
   if (const auto stops = body.find("stop_sequences"); stops != body.end()) chat["stop"] = *stops;
   chat.erase("n");  // there is one answer

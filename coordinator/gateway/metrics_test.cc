@@ -62,27 +62,29 @@ TEST_F(MetricsOverHttpTest, RequestsAnswersAndRefusals) {
   EXPECT_EQ(http("/v1/models/", 200), "1");
   EXPECT_EQ(http("other", 404), "1");
   EXPECT_EQ(http("refused", 400), "1");
-  EXPECT_EQ(scrape["skein_requests_admitted_total"], "3");
-  EXPECT_EQ(scrape["skein_requests_refused_total{code=\"UNAVAILABLE\"}"], "1");
-  EXPECT_EQ(scrape["skein_answers_finished_total{finished_reason=\"eos\"}"], "3");
-  EXPECT_EQ(scrape["skein_answers_finished_total{finished_reason=\"length\"}"], "1");
+  EXPECT_EQ(scrape["skein_requests_admitted_total{model_name=\"fake\"}"], "3");
+  EXPECT_EQ(scrape["skein_requests_refused_total{code=\"UNAVAILABLE\",model_name=\"fake\"}"], "1");
+  EXPECT_EQ(scrape["skein_answers_finished_total{finished_reason=\"eos\",model_name=\"fake\"}"],
+            "3");
+  EXPECT_EQ(scrape["skein_answers_finished_total{finished_reason=\"length\",model_name=\"fake\"}"],
+            "1");
   // "re: abc 0" and "re: abc 1" and their ends, two, and "re: " with the chat's text.
-  EXPECT_EQ(scrape["skein_request_generation_tokens_count"], "4");
-  EXPECT_EQ(scrape["skein_time_to_first_token_seconds_count"], "3");
-  EXPECT_EQ(scrape["skein_request_queue_time_seconds_count"], "3");
-  EXPECT_EQ(scrape["skein_e2e_request_latency_seconds_count"], "3");
-  EXPECT_EQ(scrape["skein_num_requests_running"], "0");
+  EXPECT_EQ(scrape["skein_request_generation_tokens_count{model_name=\"fake\"}"], "4");
+  EXPECT_EQ(scrape["skein_time_to_first_token_seconds_count{model_name=\"fake\"}"], "3");
+  EXPECT_EQ(scrape["skein_request_queue_time_seconds_count{model_name=\"fake\"}"], "3");
+  EXPECT_EQ(scrape["skein_e2e_request_latency_seconds_count{model_name=\"fake\"}"], "3");
+  EXPECT_EQ(scrape["skein_num_requests_running{model_name=\"fake\"}"], "0");
 }
 
 TEST_F(MetricsOverHttpTest, WhatTheJobReports) {
   const Scrape before = ScrapeNow();
-  EXPECT_EQ(before["skein_jobs{state=\"serving\"}"], "0");
+  EXPECT_EQ(before["skein_jobs{model_name=\"fake\",state=\"serving\"}"], "0");
   StartLoadedJob();
   PostJson("/v1/completions", {{"prompt", "abc"}});
   const Scrape scrape = ScrapeNow();
-  EXPECT_EQ(scrape["skein_jobs{state=\"serving\"}"], "1");
+  EXPECT_EQ(scrape["skein_jobs{model_name=\"fake\",state=\"serving\"}"], "1");
   EXPECT_EQ(scrape["skein_ranks{job_id=\"job\",state=\"ready\"}"], "1");
-  const std::string of = "{job_id=\"job\",replica=\"0\"}";
+  const std::string of = "{job_id=\"job\",model_name=\"fake\",replica=\"0\"}";
   EXPECT_EQ(scrape["skein_kv_pages" + of], "40");
   EXPECT_EQ(scrape["skein_kv_cache_usage_perc" + of], "0.25");
   EXPECT_EQ(scrape["skein_prefix_cache_queries_total" + of], "64");
@@ -97,14 +99,17 @@ TEST_F(MetricsOverHttpTest, AClientThatGoesIsAnAbortAndNoFailure) {
   client.Post("/v1/completions", R"({"prompt": "a"})");
   const std::optional<serving::Request> request = job_->WaitForRequest();
   ASSERT_TRUE(request.has_value());
-  EXPECT_EQ(ScrapeNow()["skein_num_requests_running"], "1");
+  EXPECT_EQ(ScrapeNow()["skein_num_requests_running{model_name=\"fake\"}"], "1");
   client.Close();
   ASSERT_TRUE(job_->WaitForCancel(request->id));
   EXPECT_TRUE(TestCoordinator::WaitFor([&] {
-    return ScrapeNow()["skein_answers_finished_total{finished_reason=\"abort\"}"] == "1";
+    return ScrapeNow()
+               ["skein_answers_finished_total{finished_reason=\"abort\",model_name=\"fake\"}"] ==
+           "1";
   }));
-  EXPECT_EQ(ScrapeNow()["skein_num_requests_running"], "0");
-  EXPECT_EQ(ScrapeNow()["skein_requests_failed_total{code=\"UNAVAILABLE\"}"], "0");
+  EXPECT_EQ(ScrapeNow()["skein_num_requests_running{model_name=\"fake\"}"], "0");
+  EXPECT_EQ(ScrapeNow()["skein_requests_failed_total{code=\"UNAVAILABLE\",model_name=\"fake\"}"],
+            "0");
 }
 
 TEST(MetricsAddressTest, MetricsOfTheirOwnAddressAreThereAlone) {

@@ -214,9 +214,8 @@ Asked ReadAsked(BodyReader& body, GenerateRequest& request) {
 
 }  // namespace
 
-std::unique_ptr<HttpAnswer> Responses(const json& body, InferenceService* service,
-                                      const HttpServer::Wake& wake) {
-  const ServedModel& model = service->model();
+std::unique_ptr<HttpAnswer> Responses(const json& body, const ServedModel& model,
+                                      InferenceService* service, const HttpServer::Wake& wake) {
   BodyReader reader(body);
   RefuseState(reader);
   GenerateRequest request = ReadGenerationFields(reader);

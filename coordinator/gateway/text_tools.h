@@ -1,4 +1,4 @@
-// POST /tokenize and /detokenize: text and token ids, by the served model's tokenizer.
+// POST /tokenize and /detokenize: text and token ids, by a model's tokenizer.
 #pragma once
 
 #include <memory>

@@ -34,7 +34,8 @@ inline MetricsSnapshot ScriptedSnapshot() {
                                     .context = 128,
                                     .measured = absl::Microseconds(2500),
                                     .predicted = absl::Microseconds(2000)};
-  JobStatus serving = {.id = "5f0c", .state = "serving", .size = 3, .plan = {}, .detail = {}};
+  JobStatus serving = {
+      .id = "5f0c", .model = "bard", .state = "serving", .size = 3, .plan = {}, .detail = {}};
   serving.ranks = {{0, "node0", 100, "ready", absl::Milliseconds(250), 10},
                    {1, "node1", 101, "ready", absl::Milliseconds(500), 10},
                    {2, "node1", 102, "idle", absl::ZeroDuration(), 10}};
@@ -44,24 +45,29 @@ inline MetricsSnapshot ScriptedSnapshot() {
                        .tokens_total = 2800,
                        .decodes = decodes},
                       {.replica = 1, .load = {.total_pages = 100, .free_pages = 100}}};
-  JobStatus waiting = {
-      .id = "77aa", .state = "waiting for ranks", .size = 2, .plan = {}, .detail = {}};
+  JobStatus waiting = {.id = "77aa",
+                       .model = "chat",
+                       .state = "waiting for ranks",
+                       .size = 2,
+                       .plan = {},
+                       .detail = {}};
   waiting.ranks = {{0, "node2", 103, "attached", absl::ZeroDuration(), 0}};
-  JobStatus over = {.id = "dead", .state = "lost", .size = 1, .plan = {}, .detail = "gone"};
+  JobStatus over = {
+      .id = "dead", .model = "bard", .state = "lost", .size = 1, .plan = {}, .detail = "gone"};
   over.ranks = {{0, "node3", 104, "lost", absl::ZeroDuration(), 0}};
   over.replicas = {{.replica = 0, .load = load}};
   over.over_for = absl::Seconds(1);
-  return {.requests = {.queued = 4, .running = 6, .migrations = 9},
-          .jobs = {serving, waiting, over}};
+  return {
+      .models = {{"bard", {.queued = 4, .running = 6, .migrations = 9}}, {"chat", {.queued = 1}}},
+      .jobs = {serving, waiting, over}};
 }
 
 inline std::unique_ptr<Metrics> ScriptedMetrics() {
   using AnswerEnd = RequestObserver::AnswerEnd;
-  auto metrics = std::make_unique<Metrics>(Metrics::Options{.version = "1.2.3",
-                                                            .model_name = "bard",
-                                                            .context_length = 100,
-                                                            .snapshot = ScriptedSnapshot});
-  RequestObserver& observer = metrics->observer();
+  auto metrics =
+      std::make_unique<Metrics>(Metrics::Options{.version = "1.2.3", .snapshot = ScriptedSnapshot});
+  RequestObserver& observer = metrics->observer("bard", 100);
+  metrics->observer("chat", 50).OnAdmitted(7);
   // Three tokens in two steps.
   observer.OnAdmitted(12);
   observer.OnDispatched(absl::Milliseconds(40));
@@ -85,6 +91,7 @@ inline std::unique_ptr<Metrics> ScriptedMetrics() {
   observer.OnRefused(absl::StatusCode::kOutOfRange);  // none that is expected
   metrics->OnHttpAnswer("/v1/completions", 200);
   metrics->OnHttpAnswer("/v1/completions", 200);
+  metrics->of_no_model().OnRefused(absl::StatusCode::kNotFound);
   metrics->OnHttpAnswer("/v1/completions", 429);
   return metrics;
 }

@@ -17,8 +17,6 @@ class Metrics {
  public:
   struct Options {
     std::string version;
-    std::string model_name;
-    int64_t context_length = 1;  // tokens
     // Called by Text alone, on its thread.
     std::function<MetricsSnapshot()> snapshot;
   };
@@ -29,8 +27,11 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // For the service. Lives as long as this.
-  RequestObserver& observer();
+  // Of requests for a model, whose sequences have so many tokens at most. Lives as long as this;
+  // for a model that was there before it is the same.
+  RequestObserver& observer(const std::string& model_name, int64_t context_length);
+  // Of requests that name no model that is served.
+  RequestObserver& of_no_model();
   // An HTTP request was answered. `route`: one of few, not what a client makes up. Takes about as
   // long as a look-up in a hash map.
   void OnHttpAnswer(std::string_view route, int status);

@@ -47,11 +47,8 @@ MetricsSnapshot WithReplicas(int count) {
 }
 
 void Main() {
-  Metrics metrics({.version = "1",
-                   .model_name = "bard",
-                   .context_length = 131072,
-                   .snapshot = ScriptedSnapshot});
-  RequestObserver& observer = metrics.observer();
+  Metrics metrics({.version = "1", .snapshot = ScriptedSnapshot});
+  RequestObserver& observer = metrics.observer("bard", 131072);
   Show("a look at the clock", 3'000'000, [] { RealClock::Get().Now(); });
   Show("tokens of an answer's step", 3'000'000,
        [&] { observer.OnTokens(1, absl::Milliseconds(3)); });
@@ -64,10 +61,8 @@ void Main() {
   });
   Show("an HTTP answer", 300'000, [&] { metrics.OnHttpAnswer("/v1/chat/completions", 200); });
   for (const int replicas : {1, 8, 64}) {
-    Metrics of({.version = "1",
-                .model_name = "bard",
-                .context_length = 131072,
-                .snapshot = [snapshot = WithReplicas(replicas)] { return snapshot; }});
+    Metrics of(
+        {.version = "1", .snapshot = [snapshot = WithReplicas(replicas)] { return snapshot; }});
     const double time = Time(1, 200, [&] { of.Text(); });
     std::printf("%-40s %9.0f us, %zu bytes\n",
                 absl::StrCat("a scrape, replicas: ", replicas).c_str(), time / 1000,

@@ -32,9 +32,10 @@ TEST_F(MetricsServerTest, AScrapeIsPrometheusText) {
   HttpTestClient::Response response = Ask("GET /metrics");
   EXPECT_EQ(response.status, 200);
   EXPECT_EQ(response.headers["content-type"], "text/plain; version=0.0.4; charset=utf-8");
-  EXPECT_EQ(ReadScrape(response.body)["skein_prompt_tokens_total"], "73");
-  metrics_->observer().OnAdmitted(7);
-  EXPECT_EQ(ReadScrape(Ask("GET /metrics").body)["skein_prompt_tokens_total"], "80");
+  EXPECT_EQ(ReadScrape(response.body)[R"(skein_prompt_tokens_total{model_name="bard"})"], "73");
+  metrics_->observer("bard", 100).OnAdmitted(7);
+  EXPECT_EQ(ReadScrape(Ask("GET /metrics").body)[R"(skein_prompt_tokens_total{model_name="bard"})"],
+            "80");
 }
 
 TEST_F(MetricsServerTest, NothingElseIsThere) {

@@ -32,40 +32,42 @@ class MetricsTest : public ::testing::Test {
   // "COUNT SUM" of a histogram, and the bounds around its observations: "COUNT<=BOUND" where the
   // count changes.
   std::string Histogram(const std::string& name, const std::vector<double>& bounds) const {
-    std::string text = absl::StrCat(scrape_[name + "_count"], " ", scrape_[name + "_sum"]);
+    std::string text = absl::StrCat(Of(name + "_count", kBard), " ", Of(name + "_sum", kBard));
     std::string before = "0";
     for (const double bound : bounds) {
-      const std::string count = Of(name + "_bucket", absl::StrCat("le=\"", bound, "\""));
+      const std::string count = Of(name + "_bucket", absl::StrCat(kBard, ",le=\"", bound, "\""));
       if (count != before) absl::StrAppend(&text, " ", count, "<=", bound);
       before = count;
     }
     return text;
   }
 
+  static constexpr char kBard[] = R"(model_name="bard")";
   const std::unique_ptr<Metrics> metrics_ = ScriptedMetrics();
   const Scrape scrape_ = ReadScrape(metrics_->Text());
 };
 
 TEST_F(MetricsTest, RequestsAndTokensAreCounted) {
-  EXPECT_EQ(scrape_["skein_requests_admitted_total"], "3");
-  EXPECT_EQ(scrape_["skein_prompt_tokens_total"], "73");
-  EXPECT_EQ(scrape_["skein_generation_tokens_total"], "4");
+  EXPECT_EQ(scrape_[R"(skein_requests_admitted_total{model_name="bard"})"], "3");
+  EXPECT_EQ(scrape_[R"(skein_prompt_tokens_total{model_name="bard"})"], "73");
+  EXPECT_EQ(scrape_[R"(skein_generation_tokens_total{model_name="bard"})"], "4");
   const std::string ended = "skein_answers_finished_total";
-  EXPECT_EQ(Of(ended, R"(finished_reason="eos")"), "1");
-  EXPECT_EQ(Of(ended, R"(finished_reason="stop")"), "0");
-  EXPECT_EQ(Of(ended, R"(finished_reason="length")"), "1");
-  EXPECT_EQ(Of(ended, R"(finished_reason="error")"), "1");
-  EXPECT_EQ(Of(ended, R"(finished_reason="abort")"), "1");
+  EXPECT_EQ(Of(ended, R"(finished_reason="eos",model_name="bard")"), "1");
+  EXPECT_EQ(Of(ended, R"(finished_reason="stop",model_name="bard")"), "0");
+  EXPECT_EQ(Of(ended, R"(finished_reason="length",model_name="bard")"), "1");
+  EXPECT_EQ(Of(ended, R"(finished_reason="error",model_name="bard")"), "1");
+  EXPECT_EQ(Of(ended, R"(finished_reason="abort",model_name="bard")"), "1");
 }
 
 TEST_F(MetricsTest, ErrorsAreCountedByCodeAndClientsThatGoAreNone) {
   const std::string refused = "skein_requests_refused_total";
-  EXPECT_EQ(Of(refused, R"(code="RESOURCE_EXHAUSTED")"), "2");
-  EXPECT_EQ(Of(refused, R"(code="OUT_OF_RANGE")"), "1");
-  EXPECT_EQ(Of(refused, R"(code="UNAVAILABLE")"), "0");  // there before the first
-  EXPECT_EQ(Of("skein_requests_failed_total", R"(code="INTERNAL")"), "1");
-  EXPECT_EQ(Of("skein_requests_failed_total", R"(code="DEADLINE_EXCEEDED")"), "0");
-  EXPECT_EQ(Of("skein_requests_failed_total", R"(code="CANCELLED")"), "");
+  EXPECT_EQ(Of(refused, R"(code="RESOURCE_EXHAUSTED",model_name="bard")"), "2");
+  EXPECT_EQ(Of(refused, R"(code="OUT_OF_RANGE",model_name="bard")"), "1");
+  EXPECT_EQ(Of(refused, R"(code="UNAVAILABLE",model_name="bard")"), "0");  // there before the first
+  EXPECT_EQ(Of("skein_requests_failed_total", R"(code="INTERNAL",model_name="bard")"), "1");
+  EXPECT_EQ(Of("skein_requests_failed_total", R"(code="DEADLINE_EXCEEDED",model_name="bard")"),
+            "0");
+  EXPECT_EQ(Of("skein_requests_failed_total", R"(code="CANCELLED",model_name="bard")"), "");
   const std::string http = "skein_http_requests_total";
   EXPECT_EQ(Of(http, R"(route="/v1/completions",status="200")"), "2");
   EXPECT_EQ(Of(http, R"(route="/v1/completions",status="429")"), "1");
@@ -107,16 +109,16 @@ TEST(BucketsTest, AreVllmsAndOnesOfOurs) {
 }
 
 TEST_F(MetricsTest, TheServiceAsItIsNow) {
-  EXPECT_EQ(scrape_["skein_num_requests_running"], "6");
-  EXPECT_EQ(scrape_["skein_num_requests_waiting"], "4");
-  EXPECT_EQ(scrape_["skein_migrations_total"], "9");
+  EXPECT_EQ(scrape_[R"(skein_num_requests_running{model_name="bard"})"], "6");
+  EXPECT_EQ(scrape_[R"(skein_num_requests_waiting{model_name="bard"})"], "4");
+  EXPECT_EQ(scrape_[R"(skein_migrations_total{model_name="bard"})"], "9");
   EXPECT_EQ(Of("skein_info", R"(model_name="bard",version="1.2.3")"), "1");
 }
 
 TEST_F(MetricsTest, JobsAndRanksByState) {
-  EXPECT_EQ(Of("skein_jobs", R"(state="waiting for ranks")"), "1");
-  EXPECT_EQ(Of("skein_jobs", R"(state="loading")"), "0");
-  EXPECT_EQ(Of("skein_jobs", R"(state="serving")"), "1");
+  EXPECT_EQ(Of("skein_jobs", R"(model_name="chat",state="waiting for ranks")"), "1");
+  EXPECT_EQ(Of("skein_jobs", R"(model_name="bard",state="loading")"), "0");
+  EXPECT_EQ(Of("skein_jobs", R"(model_name="bard",state="serving")"), "1");
   EXPECT_EQ(Of("skein_ranks", R"(job_id="5f0c",state="ready")"), "2");
   EXPECT_EQ(Of("skein_ranks", R"(job_id="5f0c",state="idle")"), "1");
   EXPECT_EQ(Of("skein_ranks", R"(job_id="5f0c",state="loading")"), "0");
@@ -127,7 +129,7 @@ TEST_F(MetricsTest, JobsAndRanksByState) {
 
 TEST_F(MetricsTest, EachReplicasLoad) {
   const auto first = [&](const std::string& name) {
-    return Of("skein_" + name, R"(job_id="5f0c",replica="0")");
+    return Of("skein_" + name, R"(job_id="5f0c",model_name="bard",replica="0")");
   };
   EXPECT_EQ(first("replica_sequences_running"), "3");
   EXPECT_EQ(first("replica_sequences_waiting"), "2");
@@ -148,18 +150,38 @@ TEST_F(MetricsTest, EachReplicasLoad) {
   EXPECT_EQ(first("decode_seconds_total"), "1.8");
   EXPECT_EQ(first("scheduling_cpu_seconds_total"), "0.09");
   const std::string preemptions = "skein_num_preemptions_total";
-  EXPECT_EQ(Of(preemptions, R"(job_id="5f0c",mode="swap",replica="0")"), "7");
-  EXPECT_EQ(Of(preemptions, R"(job_id="5f0c",mode="recompute",replica="0")"), "8");
-  EXPECT_EQ(Of("skein_kv_pages_free", R"(job_id="5f0c",replica="1")"), "100");
+  EXPECT_EQ(Of(preemptions, R"(job_id="5f0c",mode="swap",model_name="bard",replica="0")"), "7");
+  EXPECT_EQ(Of(preemptions, R"(job_id="5f0c",mode="recompute",model_name="bard",replica="0")"),
+            "8");
+  EXPECT_EQ(Of("skein_kv_pages_free", R"(job_id="5f0c",model_name="bard",replica="1")"), "100");
 }
 
 TEST_F(MetricsTest, PredictionsStandBesideMeasurementsOnceThereAreSome) {
   const std::string measured = "skein_decode_step_measured_seconds";
   const std::string predicted = "skein_decode_step_predicted_seconds";
-  EXPECT_EQ(Of(measured, R"(job_id="5f0c",replica="0")"), "0.0025");
-  EXPECT_EQ(Of(predicted, R"(job_id="5f0c",replica="0")"), "0.002");
-  EXPECT_EQ(Of(measured, R"(job_id="5f0c",replica="1")"), "");
-  EXPECT_EQ(Of(predicted, R"(job_id="5f0c",replica="1")"), "");
+  EXPECT_EQ(Of(measured, R"(job_id="5f0c",model_name="bard",replica="0")"), "0.0025");
+  EXPECT_EQ(Of(predicted, R"(job_id="5f0c",model_name="bard",replica="0")"), "0.002");
+  EXPECT_EQ(Of(measured, R"(job_id="5f0c",model_name="bard",replica="1")"), "");
+  EXPECT_EQ(Of(predicted, R"(job_id="5f0c",model_name="bard",replica="1")"), "");
+}
+
+TEST_F(MetricsTest, EachModelCountsForItself) {
+  const auto of_chat = [&](const char* name) {
+    return Of(absl::StrCat("skein_", name), R"(model_name="chat")");
+  };
+  EXPECT_EQ(of_chat("requests_admitted_total"), "1");
+  EXPECT_EQ(of_chat("prompt_tokens_total"), "7");
+  EXPECT_EQ(of_chat("request_prompt_tokens_count"), "1");
+  EXPECT_EQ(of_chat("num_requests_waiting"), "1");
+  EXPECT_EQ(of_chat("num_requests_running"), "0");
+  EXPECT_EQ(Of("skein_info", R"(model_name="chat",version="1.2.3")"), "1");
+  EXPECT_EQ(Of("skein_jobs", R"(model_name="chat",state="serving")"), "0");
+  EXPECT_EQ(Of("skein_requests_refused_total", R"(code="NOT_FOUND",model_name="")"), "1");
+  EXPECT_EQ(Of("skein_requests_refused_total", R"(code="NOT_FOUND",model_name="bard")"), "");
+  // The same again, for a model that comes back.
+  metrics_->observer("chat", 10).OnAdmitted(1);
+  EXPECT_EQ(ReadScrape(metrics_->Text())[R"(skein_requests_admitted_total{model_name="chat"})"],
+            "2");
 }
 
 TEST_F(MetricsTest, JobsThatAreOverAreGone) {
@@ -176,16 +198,15 @@ TEST(MetricsOfTwoJobsTest, OfOneIdTheFirstHasSeries) {
   claims.state = "loading";
   claims.replicas[0].load.total_pages = 1;
   snapshot.jobs.push_back(claims);
-  const Metrics metrics(
-      {.version = "1", .model_name = "bard", .snapshot = [&] { return snapshot; }});
+  const Metrics metrics({.version = "1", .snapshot = [&] { return snapshot; }});
   const std::string text = metrics.Text();
   std::set<absl::string_view> series;
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     EXPECT_TRUE(series.insert(line.substr(0, line.rfind(' '))).second || line[0] == '#') << line;
   }
   const Scrape scrape = ReadScrape(text);
-  EXPECT_EQ(scrape[R"(skein_kv_pages{job_id="5f0c",replica="0"})"], "100");
-  EXPECT_EQ(scrape[R"(skein_jobs{state="loading"})"], "1");
+  EXPECT_EQ(scrape[R"(skein_kv_pages{job_id="5f0c",model_name="bard",replica="0"})"], "100");
+  EXPECT_EQ(scrape[R"(skein_jobs{model_name="bard",state="loading"})"], "1");
 }
 
 TEST_F(MetricsTest, NothingIsLostBetweenThreadsAndScrapes) {
@@ -193,14 +214,17 @@ TEST_F(MetricsTest, NothingIsLostBetweenThreadsAndScrapes) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([&] {
-      for (int k = 0; k < kEach; ++k) metrics_->observer().OnTokens(1, absl::Milliseconds(1));
+      for (int k = 0; k < kEach; ++k)
+        metrics_->observer("bard", 100).OnTokens(1, absl::Milliseconds(1));
     });
   }
   for (int i = 0; i < 20; ++i) metrics_->Text();
   for (std::thread& thread : threads) thread.join();
   const Scrape after = ReadScrape(metrics_->Text());
-  EXPECT_EQ(after["skein_generation_tokens_total"], absl::StrCat(4 + 3 * kEach));
-  EXPECT_EQ(after["skein_inter_token_latency_seconds_count"], absl::StrCat(1 + 3 * kEach));
+  EXPECT_EQ(after[R"(skein_generation_tokens_total{model_name="bard"})"],
+            absl::StrCat(4 + 3 * kEach));
+  EXPECT_EQ(after[R"(skein_inter_token_latency_seconds_count{model_name="bard"})"],
+            absl::StrCat(1 + 3 * kEach));
 }
 
 }  // namespace

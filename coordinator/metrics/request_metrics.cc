@@ -13,6 +13,7 @@ namespace {
 using prometheus::Counter;
 using prometheus::Family;
 using prometheus::Histogram;
+using prometheus::Labels;
 using prometheus::Registry;
 using AnswerEnd = RequestObserver::AnswerEnd;
 
@@ -27,82 +28,104 @@ Family<Counter>& Counters(Registry& registry, const char* name, const char* help
   return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
 }
 
-Counter& OneCounter(Registry& registry, const char* name, const char* help) {
-  return Counters(registry, name, help).Add({});
+Counter& OneCounter(Registry& registry, const Labels& labels, const char* name, const char* help) {
+  return Counters(registry, name, help).Add(labels);
 }
 
-Counter& OfCode(Family<Counter>& family, absl::StatusCode code) {
-  return family.Add({{"code", absl::StatusCodeToString(code)}});
+Labels With(Labels labels, const char* name, const std::string& value) {
+  labels.emplace(name, value);
+  return labels;
+}
+
+Counter& OfCode(Family<Counter>& family, const Labels& labels, absl::StatusCode code) {
+  return family.Add(With(labels, "code", absl::StatusCodeToString(code)));
 }
 
 // The codes that are expected are there at once: a rate cannot see a series' first value.
-Family<Counter>& CountersByCode(Registry& registry, const char* name, const char* help,
+Family<Counter>& CountersByCode(Family<Counter>& family, const Labels& labels,
                                 std::initializer_list<absl::StatusCode> expected) {
-  Family<Counter>& family = Counters(registry, name, help);
-  for (const absl::StatusCode code : expected) OfCode(family, code);
+  for (const absl::StatusCode code : expected) OfCode(family, labels, code);
   return family;
 }
 
-std::map<AnswerEnd, Counter*> CountersByReason(Family<Counter>& family) {
+Family<Counter>& Refused(Registry& registry) {
+  return Counters(registry, "skein_requests_refused_total",
+                  "Requests that were not begun, by the code of the error.");
+}
+
+std::map<AnswerEnd, Counter*> CountersByReason(Family<Counter>& family, const Labels& labels) {
   std::map<AnswerEnd, Counter*> counters;
   for (const auto& [end, name] : kReasons) {
-    counters[end] = &family.Add({{"finished_reason", name}});
+    counters[end] = &family.Add(With(labels, "finished_reason", name));
   }
   return counters;
 }
 
-Histogram& OneHistogram(Registry& registry, const char* name, const char* help,
-                        const std::vector<double>& buckets) {
-  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, buckets);
+Histogram& OneHistogram(Registry& registry, const Labels& labels, const char* name,
+                        const char* help, const std::vector<double>& buckets) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(labels, buckets);
 }
 
 }  // namespace
 
-RequestMetrics::RequestMetrics(Registry& registry, int64_t context_length)
-    : admitted_(OneCounter(registry, "skein_requests_admitted_total",
+RefusalMetrics::RefusalMetrics(Registry& registry)
+    : refused_(CountersByCode(Refused(registry), {{"model_name", ""}},
+                              {absl::StatusCode::kInvalidArgument, absl::StatusCode::kNotFound})) {}
+
+void RefusalMetrics::OnRefused(absl::StatusCode code) {
+  OfCode(refused_, {{"model_name", ""}}, code).Increment();
+}
+
+// A registry has one family of a name, whoever asks for it.
+RequestMetrics::RequestMetrics(Registry& registry, const std::string& model_name,
+                               int64_t context_length)
+    : labels_({{"model_name", model_name}}),
+      admitted_(OneCounter(registry, labels_, "skein_requests_admitted_total",
                            "Requests that were taken: they waited for a replica or had one.")),
-      prompt_tokens_total_(OneCounter(registry, "skein_prompt_tokens_total",
+      prompt_tokens_total_(OneCounter(registry, labels_, "skein_prompt_tokens_total",
                                       "Tokens of the prompts of admitted requests.")),
-      generation_tokens_total_(
-          OneCounter(registry, "skein_generation_tokens_total", "Tokens that answers were given.")),
+      generation_tokens_total_(OneCounter(registry, labels_, "skein_generation_tokens_total",
+                                          "Tokens that answers were given.")),
       refused_(
-          CountersByCode(registry, "skein_requests_refused_total",
-                         "Requests that were not begun, by the code of the error.",
-                         {absl::StatusCode::kInvalidArgument, absl::StatusCode::kNotFound,
-                          absl::StatusCode::kFailedPrecondition,
+          CountersByCode(Refused(registry), labels_,
+                         {absl::StatusCode::kInvalidArgument, absl::StatusCode::kFailedPrecondition,
                           absl::StatusCode::kResourceExhausted, absl::StatusCode::kUnavailable})),
-      failed_(CountersByCode(registry, "skein_requests_failed_total",
-                             "Admitted requests that ended with an error, by its code.",
+      failed_(CountersByCode(Counters(registry, "skein_requests_failed_total",
+                                      "Admitted requests that ended with an error, by its code."),
+                             labels_,
                              {absl::StatusCode::kDeadlineExceeded, absl::StatusCode::kInternal,
                               absl::StatusCode::kUnavailable})),
       ended_(CountersByReason(
           Counters(registry, "skein_answers_finished_total",
-                   "Answers that ended, by reason; a request for n answers counts n times."))),
-      queue_time_(OneHistogram(registry, "skein_request_queue_time_seconds",
+                   "Answers that ended, by reason; a request for n answers counts n times."),
+          labels_)),
+      queue_time_(OneHistogram(registry, labels_, "skein_request_queue_time_seconds",
                                "From a request's arrival until a replica had it.",
                                RequestLatencyBuckets())),
-      first_token_(OneHistogram(registry, "skein_time_to_first_token_seconds",
+      first_token_(OneHistogram(registry, labels_, "skein_time_to_first_token_seconds",
                                 "From a request's arrival to the first token of its answers.",
                                 FirstTokenBuckets())),
       inter_token_(OneHistogram(
-          registry, "skein_inter_token_latency_seconds",
+          registry, labels_, "skein_inter_token_latency_seconds",
           "Between steps that gave an answer tokens, as the coordinator heard of them.",
           PerTokenBuckets())),
       per_output_token_(OneHistogram(
-          registry, "skein_request_time_per_output_token_seconds",
+          registry, labels_, "skein_request_time_per_output_token_seconds",
           "Of each whole answer: its mean time between tokens, from the first to the last.",
           PerTokenBuckets())),
-      latency_(OneHistogram(registry, "skein_e2e_request_latency_seconds",
+      latency_(OneHistogram(registry, labels_, "skein_e2e_request_latency_seconds",
                             "From a request's arrival to its end, where every answer is whole.",
                             RequestLatencyBuckets())),
-      prompt_tokens_(OneHistogram(registry, "skein_request_prompt_tokens",
+      prompt_tokens_(OneHistogram(registry, labels_, "skein_request_prompt_tokens",
                                   "Tokens of the prompt of each admitted request.",
                                   TokenBuckets(context_length))),
-      generation_tokens_(OneHistogram(registry, "skein_request_generation_tokens",
+      generation_tokens_(OneHistogram(registry, labels_, "skein_request_generation_tokens",
                                       "Tokens of each whole answer.",
                                       TokenBuckets(context_length))) {}
 
-void RequestMetrics::OnRefused(absl::StatusCode code) { OfCode(refused_, code).Increment(); }
+void RequestMetrics::OnRefused(absl::StatusCode code) {
+  OfCode(refused_, labels_, code).Increment();
+}
 
 void RequestMetrics::OnAdmitted(int64_t prompt_tokens) {
   const auto tokens = static_cast<double>(prompt_tokens);
@@ -136,7 +159,7 @@ void RequestMetrics::OnRequestEnd(absl::StatusCode code, absl::Duration since_ar
   if (code == absl::StatusCode::kOk) {
     latency_.Observe(absl::ToDoubleSeconds(since_arrival));
   } else if (code != absl::StatusCode::kCancelled) {
-    OfCode(failed_, code).Increment();
+    OfCode(failed_, labels_, code).Increment();
   }
 }
 

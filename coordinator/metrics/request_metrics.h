@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -11,9 +12,20 @@
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
 #include "prometheus/histogram.h"
+#include "prometheus/labels.h"
 #include "prometheus/registry.h"
 
 namespace skein::coordinator {
+
+// Counts requests that name no model that is served, which are refused.
+class RefusalMetrics final : public RequestObserver {
+ public:
+  explicit RefusalMetrics(prometheus::Registry& registry);
+  void OnRefused(absl::StatusCode code) override;
+
+ private:
+  prometheus::Family<prometheus::Counter>& refused_;  // by code
+};
 
 // Thread-safe. Owns nothing: the registry holds the values, and outlives it. What comes once a step
 // and answer takes an atomic sum and a histogram's own lock, which a scrape holds only while it
@@ -21,7 +33,9 @@ namespace skein::coordinator {
 class RequestMetrics final : public RequestObserver {
  public:
   // `context_length`: tokens of a sequence at most, which ends the buckets of tokens.
-  RequestMetrics(prometheus::Registry& registry, int64_t context_length);
+  // Labels say which model it is.
+  RequestMetrics(prometheus::Registry& registry, const std::string& model_name,
+                 int64_t context_length);
 
   void OnRefused(absl::StatusCode code) override;
   void OnAdmitted(int64_t prompt_tokens) override;
@@ -32,6 +46,7 @@ class RequestMetrics final : public RequestObserver {
   void OnRequestEnd(absl::StatusCode code, absl::Duration since_arrival) override;
 
  private:
+  const prometheus::Labels labels_;
   prometheus::Counter& admitted_;
   prometheus::Counter& prompt_tokens_total_;
   prometheus::Counter& generation_tokens_total_;

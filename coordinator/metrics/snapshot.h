@@ -1,6 +1,7 @@
 // What a scrape looks at.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "coordinator/cluster/job.h"
@@ -9,7 +10,11 @@
 namespace skein::coordinator {
 
 struct MetricsSnapshot {
-  Dispatcher::Counts requests;
+  struct Model {
+    std::string name;
+    Dispatcher::Counts requests;
+  };
+  std::vector<Model> models;
   // In the order of Cluster::Status. Those that are over are passed over.
   std::vector<JobStatus> jobs;
 };

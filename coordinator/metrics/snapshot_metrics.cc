@@ -27,9 +27,21 @@ void Add(MetricFamily& family, Labels labels, double value) {
   (family.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
 }
 
-MetricFamily One(const char* name, MetricType type, const char* help, int64_t value) {
+MetricFamily OfModels(const MetricsSnapshot& snapshot, const char* name, MetricType type,
+                      const char* help, int64_t Dispatcher::Counts::* count) {
   MetricFamily family = Family(name, type, help);
-  Add(family, {}, static_cast<double>(value));
+  for (const MetricsSnapshot::Model& model : snapshot.models) {
+    Add(family, {{"model_name", model.name}}, static_cast<double>(model.requests.*count));
+  }
+  return family;
+}
+
+MetricFamily Info(const MetricsSnapshot& snapshot, const std::string& version) {
+  MetricFamily family =
+      Family("skein_info", MetricType::Gauge, "Always 1; the labels tell what runs.");
+  for (const MetricsSnapshot::Model& model : snapshot.models) {
+    Add(family, {{"model_name", model.name}, {"version", version}}, 1);
+  }
   return family;
 }
 
@@ -119,7 +131,11 @@ void AddReplicas(const std::vector<const JobStatus*>& jobs, std::vector<MetricFa
       for (const ReplicaStatus& replica : job->replicas) {
         const std::optional<double> value = of.read(replica);
         if (!value.has_value()) continue;
-        Add(family, {{"job_id", job->id}, {"replica", absl::StrCat(replica.replica)}}, *value);
+        Add(family,
+            {{"job_id", job->id},
+             {"model_name", job->model},
+             {"replica", absl::StrCat(replica.replica)}},
+            *value);
       }
     }
   }
@@ -133,7 +149,10 @@ void AddReplicas(const std::vector<const JobStatus*>& jobs, std::vector<MetricFa
            {std::pair("swap", replica.load.preemptions_swapped),
             std::pair("recompute", replica.load.preemptions_recomputed)}) {
         Add(preemptions,
-            {{"job_id", job->id}, {"mode", mode}, {"replica", absl::StrCat(replica.replica)}},
+            {{"job_id", job->id},
+             {"mode", mode},
+             {"model_name", job->model},
+             {"replica", absl::StrCat(replica.replica)}},
             static_cast<double>(count));
       }
     }
@@ -143,15 +162,19 @@ void AddReplicas(const std::vector<const JobStatus*>& jobs, std::vector<MetricFa
 // ---- Jobs and ranks ----
 
 // States are shown with a zero, too: what was there and is gone is to be seen.
-void AddJobs(const std::vector<const JobStatus*>& jobs, std::vector<MetricFamily>& families) {
+void AddJobs(const MetricsSnapshot& snapshot, const std::vector<const JobStatus*>& jobs,
+             std::vector<MetricFamily>& families) {
   MetricFamily& family =
       families.emplace_back(Family("skein_jobs", MetricType::Gauge, "Jobs by state."));
-  for (const Job::State state :
-       {Job::State::kWaiting, Job::State::kLoading, Job::State::kServing}) {
-    const std::string name = StateName(state);
-    Add(family, {{"state", name}},
-        static_cast<double>(std::count_if(
-            jobs.begin(), jobs.end(), [&](const JobStatus* job) { return job->state == name; })));
+  for (const MetricsSnapshot::Model& model : snapshot.models) {
+    for (const Job::State state : {Job::State::kWaiting, Job::State::kLoading, Job::State::kServing,
+                                   Job::State::kDraining}) {
+      const std::string name = StateName(state);
+      const auto count = std::count_if(jobs.begin(), jobs.end(), [&](const JobStatus* job) {
+        return job->model == model.name && job->state == name;
+      });
+      Add(family, {{"model_name", model.name}, {"state", name}}, static_cast<double>(count));
+    }
   }
 }
 
@@ -177,7 +200,7 @@ void AddRanks(const std::vector<const JobStatus*>& jobs, std::vector<MetricFamil
 
 }  // namespace
 
-std::vector<MetricFamily> FamiliesOf(const MetricsSnapshot& snapshot) {
+std::vector<MetricFamily> FamiliesOf(const MetricsSnapshot& snapshot, const std::string& version) {
   std::vector<const JobStatus*> jobs;
   // Series must not come twice, but two jobs may claim one id.
   std::vector<const JobStatus*> named;
@@ -188,15 +211,16 @@ std::vector<MetricFamily> FamiliesOf(const MetricsSnapshot& snapshot) {
     if (ids.insert(job.id).second) named.push_back(&job);
   }
   std::vector<MetricFamily> families = {
-      One("skein_num_requests_running", MetricType::Gauge, "Requests that replicas have.",
-          snapshot.requests.running),
-      One("skein_num_requests_waiting", MetricType::Gauge, "Requests that wait for a replica.",
-          snapshot.requests.queued),
-      One("skein_migrations_total", MetricType::Counter,
-          "Requests that went on with another replica in the middle of an answer.",
-          snapshot.requests.migrations),
+      Info(snapshot, version),
+      OfModels(snapshot, "skein_num_requests_running", MetricType::Gauge,
+               "Requests that replicas have.", &Dispatcher::Counts::running),
+      OfModels(snapshot, "skein_num_requests_waiting", MetricType::Gauge,
+               "Requests that wait for a replica.", &Dispatcher::Counts::queued),
+      OfModels(snapshot, "skein_migrations_total", MetricType::Counter,
+               "Requests that went on with another replica in the middle of an answer.",
+               &Dispatcher::Counts::migrations),
   };
-  AddJobs(jobs, families);
+  AddJobs(snapshot, jobs, families);
   AddRanks(named, families);
   AddReplicas(named, families);
   return families;

@@ -1,6 +1,7 @@
 // The cluster's state as metrics.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "coordinator/metrics/snapshot.h"
@@ -10,6 +11,7 @@ namespace skein::coordinator {
 
 // A pure function. Every family is there, if only with its name and help; counters of replicas run
 // since these began, and go with their job.
-std::vector<prometheus::MetricFamily> FamiliesOf(const MetricsSnapshot& snapshot);
+std::vector<prometheus::MetricFamily> FamiliesOf(const MetricsSnapshot& snapshot,
+                                                 const std::string& version);
 
 }  // namespace skein::coordinator

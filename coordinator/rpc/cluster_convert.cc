@@ -15,6 +15,7 @@ wire::JobStatus ToProto(const JobStatus& status) {
   out.set_job_id(status.id);
   out.set_version(status.version);
   out.set_protocol(status.protocol);
+  out.set_model_name(status.model);
   out.set_state(status.state);
   out.set_size(status.size);
   out.set_detail(status.detail);

@@ -71,6 +71,7 @@ class FakeJob::Rank {
     hello.set_job_key(PublicJobKey(job_->options_.secret));
     *hello.mutable_protocols() = convert::ToProto(job_->options_.protocols);
     hello.set_layout(job_->options_.layout);
+    hello.set_model(job_->options_.model);
     hello.mutable_node()->set_host(absl::StrCat("host", rank_));
     hello.mutable_node()->set_cores(4);
     hello.mutable_node()->set_memory_bytes(int64_t{4} << 30);

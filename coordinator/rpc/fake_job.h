@@ -26,6 +26,7 @@ struct FakeJobOptions {
   std::string job_id = "job";
   std::string secret = "a secret of the job";
   std::string layout;  // empty: the coordinator's
+  std::string model;   // likewise
   int32_t size = 1;
   std::string version = "test";
   attach::ProtocolRange protocols = attach::kProtocols;

@@ -142,7 +142,7 @@ TEST_F(GenerateLimitsTest, AClientThatDoesNotReadSlowsNobodyAndHoldsNoMoreThanIt
   constexpr int kTokens = 4096;
   const std::string word(1024, 'w');
   Daemon::Options options = TestOptions();
-  options.cluster.constraints.max_num_seqs = 4;
+  options.model.limits.constraints.max_num_seqs = 4;
   TestCoordinator coordinator(std::move(options), MakeFakeModel({word}, kTokens + 8));
   const auto job = Serve(coordinator);
   const auto serve_another = [&](int tokens) {

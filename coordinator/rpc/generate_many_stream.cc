@@ -208,7 +208,8 @@ GenerateManyStream::Taken GenerateManyStream::TakeEventsOf(uint64_t number, Requ
   const auto add = [&](const Event& event) {
     v1::RequestEvent& out = *message.add_events();
     out.set_request(number);
-    *out.mutable_event() = ToProto(event, service_->model());
+    *out.mutable_event() =
+        ToProto(event, request.generation == nullptr ? nullptr : &request.generation->model());
     bytes += out.ByteSizeLong();
   };
   if (!request.refusal.ok()) {

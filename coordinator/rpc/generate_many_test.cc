@@ -179,7 +179,7 @@ class GenerateManyTest : public ::testing::Test {
  protected:
   static Daemon::Options Options() {
     Daemon::Options options = TestOptions();
-    options.cluster.constraints.max_num_seqs = 8;
+    options.model.limits.constraints.max_num_seqs = 8;
     return options;
   }
 
@@ -361,7 +361,7 @@ TEST(GenerateManyFlowTest, WhatPilesUpIsSentInTurnAndInPieces) {
   constexpr int kTokens = 4096;
   const std::string word(1024, 'w');
   Daemon::Options options = TestOptions();
-  options.cluster.constraints.max_num_seqs = 8;
+  options.model.limits.constraints.max_num_seqs = 8;
   TestCoordinator coordinator(std::move(options), MakeFakeModel({word}, kTokens + 8));
   FakeJob job({.coordinator = coordinator.address()});
   ASSERT_TRUE(coordinator.WaitUntilServing());

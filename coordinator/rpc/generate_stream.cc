@@ -60,7 +60,7 @@ NextWrite GenerateStream::Next(grpc::ByteBuffer& message) {
   if (cancelled_) return {.end = WhyCancelled(*context_)};
   const std::optional<Event> event = generation_->Next();
   if (!event.has_value()) return {};
-  message = SerializeMessage(ToProto(*event, service_->model()));
+  message = SerializeMessage(ToProto(*event, &generation_->model()));
   NextWrite write{.has_message = true};
   if (std::holds_alternative<Finished>(*event) && --unfinished_ == 0) {
     write.end = grpc::Status::OK;

@@ -143,7 +143,7 @@ TEST_F(GenerateTest, UnsetAndEmptyBreakersDiffer) {
 
 TEST_F(GenerateTest, SeveralAnswersEndTheStreamWithTheLast) {
   Daemon::Options options = TestOptions();
-  options.cluster.constraints.max_num_seqs = 3;
+  options.model.limits.constraints.max_num_seqs = 3;
   TestCoordinator coordinator(options);
   const auto job = Serve(coordinator);
   v1::GenerateRequest request = PromptRequest("abc");

@@ -37,10 +37,10 @@ v1::Finished::Reason ToProto(Finished::Reason reason) {
   return v1::Finished::REASON_UNSPECIFIED;
 }
 
-void Fill(const Accepted& accepted, const ServedModel& model, v1::GenerateEvent& event) {
+void Fill(const Accepted& accepted, const ServedModel* model, v1::GenerateEvent& event) {
   v1::Accepted& out = *event.mutable_accepted();
   out.set_request_id(accepted.request_id);
-  out.set_model(model.name);
+  out.set_model(model->name);
   out.set_prompt_tokens(accepted.prompt_tokens);
   out.set_seed(accepted.seed);
   out.set_max_tokens(accepted.max_tokens);
@@ -60,11 +60,11 @@ void Fill(const AnswerToken& token, const model::Tokenizer& tokenizer, v1::Token
   }
 }
 
-void Fill(const Tokens& tokens, const ServedModel& model, v1::GenerateEvent& event) {
+void Fill(const Tokens& tokens, const ServedModel* model, v1::GenerateEvent& event) {
   v1::Tokens& out = *event.mutable_tokens();
   out.set_answer(static_cast<uint32_t>(tokens.answer));
   out.set_text(tokens.text);
-  const model::Tokenizer& tokenizer = *model.tokenizer;
+  const model::Tokenizer& tokenizer = *model->tokenizer;
   for (const AnswerToken& token : tokens.tokens) Fill(token, tokenizer, *out.add_tokens());
   for (const AnswerToken& token : tokens.prompt_logprobs) {
     Fill(token, tokenizer, *out.add_prompt_logprobs());
@@ -72,7 +72,7 @@ void Fill(const Tokens& tokens, const ServedModel& model, v1::GenerateEvent& eve
   out.mutable_embedding()->Add(tokens.embedding.begin(), tokens.embedding.end());
 }
 
-void Fill(const Finished& finished, const ServedModel& /*model*/, v1::GenerateEvent& event) {
+void Fill(const Finished& finished, const ServedModel* /*model*/, v1::GenerateEvent& event) {
   v1::Finished& out = *event.mutable_finished();
   out.set_answer(static_cast<uint32_t>(finished.answer));
   out.set_reason(ToProto(finished.reason));
@@ -86,7 +86,7 @@ void Fill(const Finished& finished, const ServedModel& /*model*/, v1::GenerateEv
   usage.set_total_seconds(absl::ToDoubleSeconds(finished.usage.total_time));
 }
 
-void Fill(const absl::Status& status, const ServedModel& /*model*/, v1::GenerateEvent& event) {
+void Fill(const absl::Status& status, const ServedModel* /*model*/, v1::GenerateEvent& event) {
   v1::Error& out = *event.mutable_error();
   out.set_code(static_cast<int>(status.code()));
   out.set_message(std::string(status.message()));
@@ -125,20 +125,24 @@ GenerateRequest FromProto(const v1::GenerateRequest& wire, absl::Time deadline) 
   return out;
 }
 
-v1::GenerateEvent ToProto(const Event& event, const ServedModel& model) {
+v1::GenerateEvent ToProto(const Event& event, const ServedModel* model) {
   v1::GenerateEvent out;
   std::visit([&](const auto& kind) { Fill(kind, model, out); }, event);
   return out;
 }
 
-v1::Model ToProto(const ServedModel& model, bool ready) {
+v1::Model ToProto(const HostedModel& hosted) {
+  const ServedModel& model = *hosted.model;
   v1::Model out;
   out.set_name(model.name);
   out.set_architecture(model.config.architecture);
   out.set_parameters(model.config.ParameterCount());
   out.set_context_length(model.context_length);
   out.set_vocabulary(model.config.vocab_size);
-  out.set_ready(ready);
+  out.set_ready(hosted.dispatcher->serving());
+  out.mutable_aliases()->Add(model.aliases.begin(), model.aliases.end());
+  out.set_state(hosted.state());
+  out.set_path(model.path);
   return out;
 }
 

@@ -1,5 +1,7 @@
 #include "coordinator/rpc/inference_rpc.h"
 
+#include <string>
+
 #include "coordinator/rpc/generate_many_stream.h"
 #include "coordinator/rpc/generate_stream.h"
 #include "coordinator/rpc/inference_convert.h"
@@ -22,7 +24,14 @@ grpc::ServerUnaryReactor* InferenceRpc::ListModels(grpc::CallbackServerContext* 
                                                    grpc::ByteBuffer* response) {
   return AnswerUnary<v1::ListModelsRequest, v1::ListModelsResponse>(
       context, *request, response, [this](const auto& /*request*/, auto& models) {
-        *models.add_models() = ToProto(service_->model(), service_->serving());
+        for (const HostedModel& hosted : service_->models().All()) {
+          *models.add_models() = ToProto(hosted);
+        }
+        for (const std::string& name : service_->models().Loading()) {
+          v1::Model& model = *models.add_models();
+          model.set_name(name);
+          model.set_state(ModelRegistry::kLoading);
+        }
         return absl::OkStatus();
       });
 }

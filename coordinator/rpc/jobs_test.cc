@@ -311,7 +311,7 @@ TEST(JobsTest, AFailureEndsTheRankAndItsJob) {
 
 TEST(JobsTest, WhatDoesNotFitIsRefusedByName) {
   Daemon::Options options = TestOptions();
-  options.cluster.constraints.layout.tp_size = 3;  // of 4 heads
+  options.model.limits.constraints.layout.tp_size = 3;  // of 4 heads
   TestCoordinator coordinator(std::move(options));
   FakeJob unplannable({.coordinator = coordinator.address(), .job_id = "a", .size = 3});
   for (int rank = 0; rank < 3; ++rank) {

@@ -85,7 +85,7 @@ TEST(ListenTest, APortInUseIsAnErrorThatNamesIt) {
   TestCoordinator coordinator;
   Daemon::Options options = TestOptions();
   options.server.listen = coordinator.address();
-  Daemon second(std::move(options), MakeFakeModel(), &RealClock::Get());
+  Daemon second(std::move(options), &RealClock::Get());
   EXPECT_THAT(second.Start(),
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr(coordinator.address()), HasSubstr("the port is in use"))));
@@ -179,7 +179,7 @@ TEST(ListenTest, AReserveOfDescriptorsStaysFree) {
 TEST(ListenTest, AnAddressThatIsNoneIsQuoted) {
   Daemon::Options options = TestOptions();
   options.server.listen = "localhost";
-  Daemon daemon(std::move(options), MakeFakeModel(), &RealClock::Get());
+  Daemon daemon(std::move(options), &RealClock::Get());
   EXPECT_THAT(daemon.Start(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'localhost'")));
 }

@@ -218,7 +218,7 @@ TEST_F(RecoveryTest, AWaitEndsWithTheDeadlineTheClientOrTheDrain) {
 
 TEST_F(RecoveryTest, OfSeveralAnswersTheStoppedOneIsCancelledAndTheOthersGoOnElsewhere) {
   Daemon::Options options = TestOptions();
-  options.cluster.constraints.max_num_seqs = 4;
+  options.model.limits.constraints.max_num_seqs = 4;
   Start(std::move(options));
   const auto first = Serve("first");
   v1::GenerateRequest ask = PromptRequest("abc");
@@ -261,7 +261,7 @@ TEST_F(RecoveryTest, OfSeveralAnswersTheStoppedOneIsCancelledAndTheOthersGoOnEls
 
 TEST_F(RecoveryTest, APromptGoesWhereItsBeginningWasComputed) {
   Daemon::Options options = TestOptions();
-  options.cluster.constraints.max_num_seqs = 4;
+  options.model.limits.constraints.max_num_seqs = 4;
   Start(std::move(options), MakeFakeModel({}, 1024));
   const auto first = Serve("first");
   const auto second = Serve("second");

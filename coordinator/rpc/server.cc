@@ -8,11 +8,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/host_port.h"
 #include "base/status_macros.h"
+#include "coordinator/rpc/admin_rpc.h"
 #include "coordinator/rpc/cluster_rpc.h"
 #include "coordinator/rpc/inference_rpc.h"
 #include "coordinator/rpc/listener.h"
@@ -64,6 +68,7 @@ class Server::Impl {
   Impl(const Options& options, const Parts& parts)
       : options_(options),
         inference_(parts.service),
+        admin_(parts.admin),
         cluster_(options.cluster, parts.cluster,
                  [version = options.version, parts, started = parts.clock->Now()] {
                    return Summary(version, parts, started);
@@ -80,6 +85,7 @@ class Server::Impl {
         ServerCredentialsOf(options_.tls));
     builder.RegisterService(&inference_);
     builder.RegisterService(&cluster_);
+    builder.RegisterService(&admin_);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::InternalError("gRPC cannot start a server");
     listener_->Start(max_descriptors, [this](int fd) {
@@ -111,21 +117,42 @@ class Server::Impl {
  private:
   static cluster::v1::ClusterStatus Summary(const std::string& version, const Parts& parts,
                                             absl::Time started) {
-    const Dispatcher::Counts counts = parts.dispatcher->counts();
     cluster::v1::ClusterStatus status;
+    Dispatcher::Counts sum;
+    bool draining = false;
+    std::vector<std::string> names;
+    const ModelRegistry& models = parts.service->models();
+    for (const HostedModel& hosted : models.All()) {
+      cluster::v1::ModelStatus& of = *status.add_models();
+      const Dispatcher::Counts counts = hosted.dispatcher->counts();
+      of.set_name(hosted.model->name);
+      of.set_state(hosted.state());
+      of.set_queued_requests(static_cast<int32_t>(counts.queued));
+      of.set_running_requests(static_cast<int32_t>(counts.running));
+      of.set_migrations(counts.migrations);
+      sum += counts;
+      draining = hosted.dispatcher->draining() && (draining || names.empty());
+      names.push_back(hosted.model->name);
+    }
+    for (const std::string& name : models.Loading()) {
+      cluster::v1::ModelStatus& of = *status.add_models();
+      of.set_name(name);
+      of.set_state(ModelRegistry::kLoading);
+    }
     status.set_version(version);
-    status.set_model_name(parts.service->model().name);
-    status.set_serving(parts.dispatcher->serving());
-    status.set_draining(parts.dispatcher->draining());
-    status.set_queued_requests(static_cast<int32_t>(counts.queued));
-    status.set_running_requests(static_cast<int32_t>(counts.running));
-    status.set_migrations(counts.migrations);
+    status.set_model_name(absl::StrJoin(names, ", "));
+    status.set_serving(models.serving());
+    status.set_draining(draining);
+    status.set_queued_requests(static_cast<int32_t>(sum.queued));
+    status.set_running_requests(static_cast<int32_t>(sum.running));
+    status.set_migrations(sum.migrations);
     status.set_uptime_seconds(absl::ToDoubleSeconds(parts.clock->Now() - started));
     return status;
   }
 
   const Options options_;
   InferenceRpc inference_;
+  AdminRpc admin_;
   ClusterRpc cluster_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;

@@ -11,14 +11,14 @@
 #include "base/mutex.h"
 #include "base/tls/mutual_tls.h"
 #include "coordinator/cluster/cluster.h"
+#include "coordinator/rpc/admin.h"
 #include "coordinator/rpc/cluster_rpc.h"
-#include "coordinator/service/dispatcher.h"
 #include "coordinator/service/inference_service.h"
 
 namespace skein::coordinator {
 
-// Serves Inference, Cluster, grpc.health.v1 (for "" and "skein.v1.Inference") and server reflection
-// on one port. Thread-safe after Start.
+// Serves Inference, Cluster, Admin, grpc.health.v1 (for "" and "skein.v1.Inference") and server
+// reflection on one port. Thread-safe after Start.
 class Server {
  public:
   struct Options {
@@ -34,8 +34,8 @@ class Server {
   // The parts that are served. All outlive the server.
   struct Parts {
     InferenceService* service = nullptr;
-    Dispatcher* dispatcher = nullptr;
     Cluster* cluster = nullptr;
+    Admin* admin = nullptr;
     const Clock* clock = nullptr;
   };
 

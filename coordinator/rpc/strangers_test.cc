@@ -85,7 +85,7 @@ TEST(StrangersTest, AJobIsFoundByItsSecretUntilAfterItsEnd) {
 
 TEST(StrangersTest, AJobHasTheLayoutThatItAsksForAndAllItsRanksTheSame) {
   Daemon::Options options = TestOptions();
-  options.cluster.constraints.layout = {.tp_size = 1};
+  options.model.limits.constraints.layout = {.tp_size = 1};
   TestCoordinator coordinator(std::move(options));
   FakeJob two({.coordinator = coordinator.address(), .job_id = "tp", .layout = "tp=2", .size = 2});
   FakeJob one({.coordinator = coordinator.address(), .job_id = "own", .size = 2});

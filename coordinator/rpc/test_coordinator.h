@@ -32,9 +32,9 @@ inline Daemon::Options TestOptions() {
   options.server = {.listen = "127.0.0.1:0", .version = "test"};
   options.http = HttpServerOptions{.listen = "127.0.0.1:0"};
   options.cluster.version = "test";
-  options.cluster.constraints.layout = {.tp_size = 1, .pp_size = 1};
-  options.cluster.constraints.max_num_seqs = 1;
-  options.max_queue = 2;
+  options.model.limits.constraints.layout = {.tp_size = 1, .pp_size = 1};
+  options.model.limits.constraints.max_num_seqs = 1;
+  options.model.limits.max_queue = 2;
   return options;
 }
 
@@ -56,7 +56,8 @@ class TestCoordinator {
   explicit TestCoordinator(Daemon::Options options = TestOptions(),
                            ServedModel model = MakeFakeModel(),
                            const std::optional<MutualTls>& tls = std::nullopt)
-      : daemon_(std::move(options), std::move(model), &RealClock::Get()) {
+      : limits_(options.model.limits), daemon_(std::move(options), &RealClock::Get()) {
+    SKEIN_EXPECT_OK(daemon_.AddModel(std::move(model), limits_));
     SKEIN_EXPECT_OK(daemon_.Start());
     channel_ = grpc::CreateChannel(address(), ChannelCredentialsOf(tls));
     inference_ = v1::Inference::NewStub(channel_);
@@ -76,6 +77,8 @@ class TestCoordinator {
     ticker_.join();
   }
 
+  // Besides the first one.
+  void AddModel(ServedModel model) { SKEIN_EXPECT_OK(daemon_.AddModel(std::move(model), limits_)); }
   const std::string& address() const { return daemon_.address(); }
   const std::string& http_address() const { return daemon_.http_address(); }
   const std::string& metrics_address() const { return daemon_.metrics_address(); }
@@ -135,6 +138,7 @@ class TestCoordinator {
   }
 
  private:
+  const ModelLimits limits_;
   Daemon daemon_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Inference::Stub> inference_;

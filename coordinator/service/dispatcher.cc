@@ -1,6 +1,7 @@
 #include "coordinator/service/dispatcher.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -11,18 +12,16 @@
 #include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
-namespace {
 
-absl::Status CheckFits(const Generation& generation, const ReplicaInfo& replica) {
+absl::Status Dispatcher::CheckFits(const Generation& generation, const Replica& replica) {
+  if (replica.draining) return absl::FailedPreconditionError("it takes no new requests");
   const serving::Request& request = generation.request();
   return coordinator::CheckFits(
       {.answers = generation.open_answers(),
        .prompt = static_cast<int64_t>(request.prompt.size()),
        .max_tokens = request.max_tokens},
-      {.slots = replica.max_num_seqs, .context_length = replica.context_length});
+      {.slots = replica.info.max_num_seqs, .context_length = replica.info.context_length});
 }
-
-}  // namespace
 
 // ---- Replicas ----
 
@@ -37,6 +36,28 @@ void Dispatcher::OnReplicaUp(const ReplicaInfo& replica) {
   Pump();
 }
 
+void Dispatcher::OnReplicasDraining(const std::vector<ReplicaId>& ids) {
+  MutexLock lock(&mutex_);
+  for (const ReplicaId id : ids) {
+    if (const auto found = replicas_.find(id); found != replicas_.end()) {
+      found->second.draining = true;
+    }
+  }
+  if (!ServingLocked()) options_.on_serving(false);
+  NoteStranded();
+}
+
+int64_t Dispatcher::Outstanding(const std::vector<ReplicaId>& ids) const {
+  MutexLock lock(&mutex_);
+  int64_t count = 0;
+  for (const ReplicaId id : ids) {
+    if (const auto found = replicas_.find(id); found != replicas_.end()) {
+      count += static_cast<int64_t>(found->second.requests.size());
+    }
+  }
+  return count;
+}
+
 void Dispatcher::OnReplicasDown(const std::vector<ReplicaId>& ids, const absl::Status& why) {
   if (ids.empty()) return;
   MutexLock lock(&mutex_);
@@ -44,15 +65,19 @@ void Dispatcher::OnReplicasDown(const std::vector<ReplicaId>& ids, const absl::S
   for (const ReplicaId id : ids) {
     const auto lost = replicas_.extract(id);
     if (lost.empty()) continue;
+    // One that was drained is no failure that a request could have caused.
+    const int64_t max_retries =
+        lost.mapped().draining ? std::numeric_limits<int64_t>::max() : options_.max_retries;
     for (auto& [request_id, request] : lost.mapped().requests) {
       // It ends here if all its tokens had come, or if its retries are used up.
-      if (!request.generation->OnReplicaLost(why, options_.max_retries)) continue;
+      if (!request.generation->OnReplicaLost(why, max_retries)) continue;
       queue_.emplace(request_id, Waiting{std::move(request.generation), /*is_new=*/false});
       ++waiting;
     }
     last_loss_why_ = why;
   }
-  if (waiting > 0) spdlog::warn("{} requests of the lost job are to go on elsewhere", waiting);
+  if (waiting > 0)
+    spdlog::warn("{} requests of the job that is gone are to go on elsewhere", waiting);
   if (!ServingLocked()) options_.on_serving(false);
   NoteStranded();
   Pump();
@@ -103,7 +128,12 @@ absl::Status Dispatcher::OnStepOutput(ReplicaId id, const serving::StepOutput& o
 
 absl::Status Dispatcher::Admit(std::shared_ptr<Generation> generation) {
   MutexLock lock(&mutex_);
-  if (draining_) return absl::UnavailableError("the coordinator is shutting down");
+  if (draining_) return absl::UnavailableError(why_draining_);
+  if (!AnyTakes() && !replicas_.empty()) {
+    return absl::UnavailableError(
+        "no replica takes new requests: the last job that serves is being drained; try again when "
+        "`skein status` shows another one");
+  }
   if (replicas_.empty()) {
     return absl::UnavailableError(
         "no replica serves: no job of workers is attached and loaded yet; start one with "
@@ -176,9 +206,10 @@ void Dispatcher::EndLate(absl::Time now) {
   if (!late.empty()) CancelLocked(late);
 }
 
-void Dispatcher::StartDrain() {
+void Dispatcher::StartDrain(const std::string& why) {
   MutexLock lock(&mutex_);
   if (std::exchange(draining_, true)) return;
+  why_draining_ = why;
   options_.on_serving(false);
   NoteStranded();
 }
@@ -192,9 +223,9 @@ void Dispatcher::NoteStranded() {
   if (!draining_) return;
   std::erase_if(queue_, [&](const auto& entry) {
     if (entry.second.stranded == absl::InfiniteFuture()) return false;
-    entry.second.generation->Fail(absl::UnavailableError(
-        absl::StrCat("the coordinator is shutting down, and no replica is left to go on: ",
-                     std::string(last_loss_why_.message()))));
+    entry.second.generation->Fail(absl::UnavailableError(absl::StrCat(
+        why_draining_,
+        ", and no replica is left to go on: ", std::string(last_loss_why_.message()))));
     return true;
   });
 }
@@ -234,7 +265,12 @@ bool Dispatcher::draining() const {
   return draining_;
 }
 
-bool Dispatcher::ServingLocked() const { return !draining_ && !replicas_.empty(); }
+bool Dispatcher::AnyTakes() const {
+  return std::any_of(replicas_.begin(), replicas_.end(),
+                     [](const auto& entry) { return !entry.second.draining; });
+}
+
+bool Dispatcher::ServingLocked() const { return !draining_ && AnyTakes(); }
 
 // ---- From the queue to a replica ----
 
@@ -247,15 +283,14 @@ Dispatcher::Place Dispatcher::PlaceOf(const Waiting& waiting, absl::Time now) {
 }
 
 bool Dispatcher::FitsAny(const Generation& generation) const {
-  return std::any_of(replicas_.begin(), replicas_.end(), [&](const auto& entry) {
-    return CheckFits(generation, entry.second.info).ok();
-  });
+  return std::any_of(replicas_.begin(), replicas_.end(),
+                     [&](const auto& entry) { return CheckFits(generation, entry.second).ok(); });
 }
 
 std::string Dispatcher::WhyNoneFits(const Generation& generation) const {
   return absl::StrJoin(replicas_, "; ", [&](std::string* out, const auto& entry) {
-    const ReplicaInfo& info = entry.second.info;
-    absl::StrAppend(out, info.name, ": ", std::string(CheckFits(generation, info).message()));
+    absl::StrAppend(out, entry.second.info.name, ": ",
+                    std::string(CheckFits(generation, entry.second).message()));
   });
 }
 
@@ -283,7 +318,7 @@ Dispatcher::Replica* Dispatcher::Choose(const Generation& generation, int64_t* c
   std::vector<Replica*> replicas;
   for (auto& [id, replica] : replicas_) {
     ReplicaView view{replica.answers, replica.info.max_num_seqs, replica.tokens};
-    if (!HasRoom(view) || !CheckFits(generation, replica.info).ok()) continue;
+    if (!HasRoom(view) || !CheckFits(generation, replica).ok()) continue;
     // Log probabilities of the prompt need all of it computed.
     if (request.prompt_logprobs < 0) view.cached = replica.prefixes.Match(request.prompt);
     views.push_back(view);

@@ -42,6 +42,13 @@ class Dispatcher final : public ReplicaListener {
     int64_t queued = 0;
     int64_t running = 0;
     int64_t migrations = 0;  // how often an answer went on elsewhere in its middle
+
+    Counts& operator+=(const Counts& other) {
+      queued += other.queued;
+      running += other.running;
+      migrations += other.migrations;
+      return *this;
+    }
   };
 
   // The clock outlives the dispatcher.
@@ -49,11 +56,13 @@ class Dispatcher final : public ReplicaListener {
 
   // ReplicaListener: called by the cluster.
   void OnReplicaUp(const ReplicaInfo& replica) override;
+  void OnReplicasDraining(const std::vector<ReplicaId>& ids) override;
+  int64_t Outstanding(const std::vector<ReplicaId>& ids) const override;
   void OnReplicasDown(const std::vector<ReplicaId>& ids, const absl::Status& why) override;
   absl::Status OnStepOutput(ReplicaId id, const serving::StepOutput& output) override;
 
-  // Queues the request or hands it to a replica. Unavailable: no replica serves, or the coordinator
-  // drains. FailedPrecondition: it fits no replica. ResourceExhausted: the queue is full.
+  // Queues the request or hands it to a replica. Unavailable: no replica serves, or it drains.
+  // FailedPrecondition: it fits no replica. ResourceExhausted: the queue is full.
   absl::Status Admit(std::shared_ptr<Generation> generation);
   // They leave the queue or their replicas at once, without an event; unknown ones are passed over.
   void Cancel(const std::vector<serving::RequestId>& request_ids);
@@ -61,8 +70,9 @@ class Dispatcher final : public ReplicaListener {
   // call it several times a second.
   void Tick();
 
-  // From now on Admit refuses, and nothing waits for a replica to come; what was admitted goes on.
-  void StartDrain();
+  // From now on Admit refuses and says why, and nothing waits for a replica to come; what was
+  // admitted goes on.
+  void StartDrain(const std::string& why = "the coordinator is shutting down");
   // Ends every request with `status`.
   void FailAll(const absl::Status& status);
 
@@ -82,6 +92,7 @@ class Dispatcher final : public ReplicaListener {
     std::map<serving::RequestId, Running> requests;
     int64_t answers = 0;  // of all requests
     int64_t tokens = 0;
+    bool draining = false;
   };
   struct Waiting {
     std::shared_ptr<Generation> generation;
@@ -98,6 +109,8 @@ class Dispatcher final : public ReplicaListener {
   };
 
   static Place PlaceOf(const Waiting& waiting, absl::Time now);
+  static absl::Status CheckFits(const Generation& generation, const Replica& replica);
+  bool AnyTakes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // of the replicas, new requests
   bool ServingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Replica* Choose(const Generation& generation, int64_t* cached)
@@ -120,6 +133,7 @@ class Dispatcher final : public ReplicaListener {
   const Clock* const clock_;
   mutable Mutex mutex_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string why_draining_ ABSL_GUARDED_BY(mutex_);
   std::map<serving::RequestId, Waiting> queue_ ABSL_GUARDED_BY(mutex_);
   std::map<ReplicaId, Replica> replicas_ ABSL_GUARDED_BY(mutex_);
   absl::Status last_loss_why_ ABSL_GUARDED_BY(mutex_);

@@ -179,5 +179,56 @@ TEST_F(DispatcherMovesTest, ARequestThatGetsNoTokenIsGivenUpAfterSomeRetries) {
                              HasSubstr("--max-retries=3"), HasSubstr("job 7 is gone"))));
 }
 
+// ---- Replicas that drain ----
+
+TEST_F(DispatcherMovesTest, ADrainingReplicaKeepsWhatItHasAndGetsNothingNew) {
+  const auto first = AddReplica(1, /*max_num_seqs=*/2);
+  Admit(1);
+  const auto second = AddReplica(2, /*max_num_seqs=*/2);
+  dispatcher_.OnReplicasDraining({ReplicaId(1)});
+  EXPECT_EQ(dispatcher_.Outstanding({ReplicaId(1)}), 1);
+  for (uint64_t id = 2; id < 6; ++id) Admit(id);
+  EXPECT_THAT(first->requests, ElementsAre(1));
+  EXPECT_THAT(first->cancelled, IsEmpty());
+  EXPECT_THAT(second->requests, ElementsAre(2, 3, 4, 5));
+  EXPECT_TRUE(dispatcher_.serving());
+  Output(1, 1, "x", serving::Finish::kEos);
+  EXPECT_EQ(dispatcher_.Outstanding({ReplicaId(1)}), 0);
+  EXPECT_EQ(dispatcher_.Outstanding({ReplicaId(1), ReplicaId(2)}), 4);
+}
+
+TEST_F(DispatcherMovesTest, WhereAllDrainNewRequestsAreRefusedAndOldOnesWait) {
+  AddReplica(1);
+  Admit(1);
+  Admit(2);
+  const auto waits = Admit(3);
+  dispatcher_.OnReplicasDraining({ReplicaId(1)});
+  EXPECT_FALSE(dispatcher_.serving());
+  EXPECT_THAT(serving_, ElementsAre(true, false));
+  EXPECT_THAT(dispatcher_.Admit(MakeRequest(4)),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("is being drained")));
+  Output(1, 1, "x", serving::Finish::kEos);
+  Output(1, 2, "x", serving::Finish::kEos);
+  EXPECT_EQ(dispatcher_.Outstanding({ReplicaId(1)}), 0);  // not given the third
+  Down({1});
+  const auto next = AddReplica(2);
+  EXPECT_THAT(next->requests, ElementsAre(3));
+  SKEIN_EXPECT_OK(ErrorOf(*waits));
+}
+
+// However often it was moved: nothing has failed.
+TEST_F(DispatcherMovesTest, AMoveFromADrainedReplicaIsNoRetry) {
+  auto generation = MakeRequest(1);
+  for (uint64_t id = 1; id < 8; ++id) {
+    const auto replica = AddReplica(id);
+    if (id == 1) SKEIN_ASSERT_OK(dispatcher_.Admit(generation));
+    EXPECT_THAT(replica->requests, ElementsAre(1));
+    dispatcher_.OnReplicasDraining({ReplicaId(id)});
+    Down({id}, "it was drained");
+  }
+  AddReplica(9);
+  SKEIN_EXPECT_OK(ErrorOf(*generation));
+}
+
 }  // namespace
 }  // namespace skein::coordinator

@@ -48,6 +48,7 @@ class Generation {
   // For the dispatcher.
   serving::RequestId id() const { return request_.id; }
   const std::string& public_id() const { return public_id_; }
+  const ServedModel& model() const { return *model_; }
   absl::Time arrived() const { return arrived_; }
   const serving::Request& request() const { return request_; }  // as it was asked for
   int64_t open_answers() const;                                 // that have not ended

@@ -1,6 +1,7 @@
 #include "coordinator/service/inference_service.h"
 
 #include <iterator>
+#include <map>
 #include <random>
 #include <utility>
 
@@ -16,43 +17,58 @@ uint64_t RandomSeed() {
   return uint64_t{device()} << 32 | device();
 }
 
+// The model outlives the generation, which refers to it.
+struct WithModel {
+  std::shared_ptr<const ServedModel> model;
+  Generation generation;
+};
+
 }  // namespace
 
-InferenceService::InferenceService(const ServedModel* model, Dispatcher* dispatcher,
-                                   const Clock* clock, RequestObserver* observer)
-    : model_(model),
-      dispatcher_(dispatcher),
-      clock_(clock),
-      observer_(observer),
-      instance_(absl::StrCat(absl::Hex(RandomSeed() >> 32, absl::kZeroPad8))) {}
+std::string InferenceService::NewInstance() {
+  return absl::StrCat(absl::Hex(RandomSeed() >> 32, absl::kZeroPad8));
+}
 
 absl::StatusOr<std::shared_ptr<Generation>> InferenceService::Generate(
     const GenerateRequest& request, Generation::OnReady on_ready) {
-  absl::StatusOr<std::shared_ptr<Generation>> generation = Begin(request, std::move(on_ready));
+  const absl::StatusOr<HostedModel> hosted = models_->Find(request.model);
+  if (!hosted.ok()) {
+    of_no_model_->OnRefused(hosted.status().code());
+    return hosted.status();
+  }
+  absl::StatusOr<std::shared_ptr<Generation>> generation =
+      Begin(*hosted, request, std::move(on_ready));
   if (generation.ok()) {
-    observer_->OnAdmitted(std::ssize((*generation)->request().prompt));
+    hosted->observer->OnAdmitted(std::ssize((*generation)->request().prompt));
   } else {
-    observer_->OnRefused(generation.status().code());
+    hosted->observer->OnRefused(generation.status().code());
   }
   return generation;
 }
 
-absl::StatusOr<std::shared_ptr<Generation>> InferenceService::Begin(const GenerateRequest& request,
+absl::StatusOr<std::shared_ptr<Generation>> InferenceService::Begin(const HostedModel& hosted,
+                                                                    const GenerateRequest& request,
                                                                     Generation::OnReady on_ready) {
-  SKEIN_ASSIGN_OR_RETURN(ValidRequest valid, Validate(request, *model_, RandomSeed()));
+  SKEIN_ASSIGN_OR_RETURN(ValidRequest valid, Validate(request, *hosted.model, RandomSeed()));
   const serving::RequestId id(next_id_.fetch_add(1, std::memory_order_relaxed));
-  auto generation = std::make_shared<Generation>(
-      id, absl::StrCat("req-", instance_, "-", id.value()), std::move(valid), model_, clock_,
-      std::move(on_ready), observer_);
-  SKEIN_RETURN_IF_ERROR(dispatcher_->Admit(generation));
+  const std::shared_ptr<WithModel> both(new WithModel{
+      hosted.model,
+      Generation(id, absl::StrCat("req-", instance_, "-", id.value()), std::move(valid),
+                 hosted.model.get(), clock_, std::move(on_ready), hosted.observer)});
+  std::shared_ptr<Generation> generation(both, &both->generation);
+  SKEIN_RETURN_IF_ERROR(hosted.dispatcher->Admit(generation));
   return generation;
 }
 
 void InferenceService::Cancel(const std::vector<std::shared_ptr<Generation>>& generations) {
-  std::vector<serving::RequestId> ids;
-  for (const auto& generation : generations) ids.push_back(generation->id());
-  if (ids.empty()) return;
-  dispatcher_->Cancel(ids);
+  std::map<std::string, std::vector<serving::RequestId>> by_model;
+  for (const auto& generation : generations) {
+    by_model[generation->model().name].push_back(generation->id());
+  }
+  for (const auto& [name, ids] : by_model) {
+    // Ids are of one model alone. Those of a model that was removed have ended.
+    if (const auto hosted = models_->Find(name); hosted.ok()) hosted->dispatcher->Cancel(ids);
+  }
   for (const auto& generation : generations) generation->Abandon();
 }
 

@@ -9,41 +9,44 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
-#include "coordinator/service/dispatcher.h"
 #include "coordinator/service/generation.h"
+#include "coordinator/service/model_registry.h"
 #include "coordinator/service/request.h"
 #include "coordinator/service/request_observer.h"
-#include "coordinator/service/served_model.h"
 
 namespace skein::coordinator {
 
-// Thread-safe. Model, dispatcher, clock and observer outlive it.
+// Thread-safe. Models, clock and observer outlive it.
 class InferenceService {
  public:
-  InferenceService(const ServedModel* model, Dispatcher* dispatcher, const Clock* clock,
-                   RequestObserver* observer = &RequestObserver::None());
+  // `of_no_model` is told of requests that name no model that is served.
+  InferenceService(const ModelRegistry* models, const Clock* clock,
+                   RequestObserver* of_no_model = &RequestObserver::None())
+      : models_(models), clock_(clock), of_no_model_(of_no_model) {}
 
-  // Validates, tokenizes and admits. An error means that nothing was begun; codes are those of
-  // Validate and Dispatcher::Admit. `on_ready` may be called before this returns; see Generation
-  // and Dispatcher for what it may do.
+  // Finds the model, validates, tokenizes and admits. An error means that nothing was begun; codes
+  // are those of ModelRegistry::Find, Validate and Dispatcher::Admit. `on_ready` may be called
+  // before this returns; see Generation and Dispatcher for what it may do. A generation keeps its
+  // model.
   absl::StatusOr<std::shared_ptr<Generation>> Generate(const GenerateRequest& request,
                                                        Generation::OnReady on_ready);
   // Ends generations whose client wants no more, without an event.
   void Cancel(const std::vector<std::shared_ptr<Generation>>& generations);
 
-  const ServedModel& model() const { return *model_; }
-  bool serving() const { return dispatcher_->serving(); }
+  const ModelRegistry& models() const { return *models_; }
 
  private:
-  absl::StatusOr<std::shared_ptr<Generation>> Begin(const GenerateRequest& request,
+  absl::StatusOr<std::shared_ptr<Generation>> Begin(const HostedModel& hosted,
+                                                    const GenerateRequest& request,
                                                     Generation::OnReady on_ready);
 
-  const ServedModel* const model_;
-  Dispatcher* const dispatcher_;
+  const ModelRegistry* const models_;
   const Clock* const clock_;
-  RequestObserver* const observer_;
-  const std::string instance_;  // tells this coordinator's request ids from another's
+  RequestObserver* const of_no_model_;
+  const std::string instance_ = NewInstance();  // tells this coordinator's request ids from others'
   std::atomic<uint64_t> next_id_{1};
+
+  static std::string NewInstance();
 };
 
 }  // namespace skein::coordinator

@@ -66,7 +66,8 @@ absl::StatusOr<model::ChatTemplate> ReadOwnTemplate(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<ServedModel> LoadServedModel(const std::string& path, int64_t context_length,
-                                            const std::string& chat_template) {
+                                            const std::string& chat_template,
+                                            const std::vector<std::string>& names) {
   absl::StatusOr<ServedModel> model = ReadFolder(path);
   if (!model.ok()) return Annotate(model.status(), "--model");
   if (chat_template.empty()) {
@@ -76,6 +77,10 @@ absl::StatusOr<ServedModel> LoadServedModel(const std::string& path, int64_t con
     if (!model->chat_template.ok()) {
       return Annotate(model->chat_template.status(), "--chat-template");
     }
+  }
+  if (!names.empty()) {
+    model->name = names.front();
+    model->aliases.assign(names.begin() + 1, names.end());
   }
   SKEIN_RETURN_IF_ERROR(CompleteServedModel(*model, context_length));
   return model;

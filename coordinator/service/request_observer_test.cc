@@ -65,10 +65,16 @@ class RequestObserverTest : public DispatcherTest {
     SKEIN_EXPECT_OK(generation.status());
     return generation.ok() ? *generation : nullptr;
   }
+  RequestObserverTest() {
+    SKEIN_EXPECT_OK(models_.Add({.model = {std::shared_ptr<void>(), &model_},
+                                 .dispatcher = {std::shared_ptr<void>(), &dispatcher_},
+                                 .observer = &recorder_}));
+  }
   void Pass(int64_t milliseconds) { clock_.Advance(absl::Milliseconds(milliseconds)); }
 
   Recorder recorder_;
-  InferenceService service_{&model_, &dispatcher_, &clock_, &recorder_};
+  ModelRegistry models_;
+  InferenceService service_{&models_, &clock_, &recorder_};
 };
 
 TEST_F(RequestObserverTest, AWholeAnswerWithItsWaits) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -16,13 +17,6 @@
 
 namespace skein::coordinator {
 namespace {
-
-std::string BaseName(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::path full = std::filesystem::weakly_canonical(path, error);
-  const std::string name = (error ? std::filesystem::path(path) : full).filename().string();
-  return name.empty() ? path : name;
-}
 
 // A prompt may hold any token of the tokenizer: the embeddings must have a row for it.
 absl::Status CheckTokenIds(const ServedModel& model) {
@@ -60,8 +54,20 @@ absl::Status CheckTokenIds(const ServedModel& model) {
 
 }  // namespace
 
+std::string NameOfPath(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path full = std::filesystem::weakly_canonical(path, error);
+  const std::string name = (error ? std::filesystem::path(path) : full).filename().string();
+  return Printable(name.empty() ? path : name, kMaxNameBytes);
+}
+
+bool HasName(const ServedModel& model, std::string_view name) {
+  return model.name == name ||
+         std::find(model.aliases.begin(), model.aliases.end(), name) != model.aliases.end();
+}
+
 absl::Status CompleteServedModel(ServedModel& model, int64_t context_length) {
-  model.name = Printable(BaseName(model.path), kMaxNameBytes);
+  if (model.name.empty()) model.name = NameOfPath(model.path);
 
   const int64_t longest = model.config.max_position_embeddings;
   if (context_length < 0 || context_length == 1 || context_length > longest) {

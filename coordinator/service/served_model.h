@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,8 +17,9 @@ namespace skein::coordinator {
 
 // Immutable once made; any thread may read it.
 struct ServedModel {
-  std::string name;  // what clients call it: the folder's last component
-  std::string path;  // as it was given
+  std::string name;                  // what clients call it
+  std::vector<std::string> aliases;  // other names
+  std::string path;                  // as it was given
   std::string identity;
   model::ModelConfig config;
   model::GenerationDefaults defaults;
@@ -31,7 +33,14 @@ struct ServedModel {
   std::vector<std::vector<int32_t>> default_dry_breakers;
 };
 
-// Fills the fields that follow from path, config, defaults and tokenizer. InvalidArgument when
+// What a model is called that has no other name: the last component of its path.
+std::string NameOfPath(const std::string& path);
+
+// Whether clients may call it so.
+bool HasName(const ServedModel& model, std::string_view name);
+
+// Fills the fields that follow from path, config, defaults and tokenizer; a name that
+// is not set is the path's last component. InvalidArgument when
 // `context_length` (0: the model's own) is more than the model has, when the model's own sampling
 // defaults are out of range, or when its files name a token that its vocab_size has no place for.
 absl::Status CompleteServedModel(ServedModel& model, int64_t context_length);

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/printable.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "coordinator/service/chat_prompt.h"
@@ -184,10 +183,6 @@ absl::Status CompleteSampling(const SamplingRequest& asked, const ServedModel& m
 
 absl::StatusOr<ValidRequest> Validate(const GenerateRequest& request, const ServedModel& model,
                                       uint64_t random_seed) {
-  if (!request.model.empty() && request.model != model.name) {
-    return absl::NotFoundError(absl::StrCat("model: '", Printable(request.model, kMaxNameBytes),
-                                            "' is not served here; '", model.name, "' is"));
-  }
   ValidRequest valid;
   if (request.embedding.has_value()) {
     SKEIN_RETURN_IF_ERROR(CheckDrawsNothing(request));

@@ -19,7 +19,7 @@ struct ValidRequest {
   bool normalized = false;  // the embedding, where one is asked for
 };
 
-// Checks and tokenizes. NotFound for another model's name; otherwise InvalidArgument that names the
+// Checks and tokenizes for the model, whatever the request calls it. InvalidArgument names the
 // field and its range. `random_seed` is taken when the request has none. Linear in the prompt, of
 // which no more is tokenized than can fit into the context.
 absl::StatusOr<ValidRequest> Validate(const GenerateRequest& request, const ServedModel& model,

@@ -33,6 +33,8 @@ struct Hello {
   plan::LayoutRequest layout;  // the job's; nothing asked: the coordinator's
   // Of one rank of each host: that host alone, as it was found and measured; RankReport's.
   std::optional<topology::Topology> told = std::nullopt;
+  std::string model =
+      "";  // that the job serves, by one of its names; empty: the coordinator's choice
 };
 
 // What a coordinator answers to Hello.

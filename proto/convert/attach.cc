@@ -105,6 +105,7 @@ wire::Hello ToProto(const attach::Hello& hello) {
   *out.mutable_node() = ToProto(hello.node);
   *out.mutable_device() = ToProto(hello.device);
   out.set_layout(hello.layout.ToString());
+  out.set_model(hello.model);
   if (hello.told) *out.mutable_told() = ToProto(*hello.told);
   return out;
 }
@@ -122,6 +123,7 @@ absl::StatusOr<attach::Hello> FromProto(const wire::Hello& hello) {
   if (hello.has_protocols()) SKEIN_RETURN_IF_ERROR(CheckJob(out.job_id, out.job_key));
   SKEIN_ASSIGN_OR_RETURN(const std::string layout, Name("layout", hello.layout()));
   SKEIN_ASSIGN_OR_RETURN(out.layout, plan::ParseLayoutRequest(layout));
+  SKEIN_ASSIGN_OR_RETURN(out.model, Name("model", hello.model()));
   SKEIN_ASSIGN_OR_RETURN(const std::string host, Name("node: host", hello.node().host()));
   SKEIN_ASSIGN_OR_RETURN(out.node, FromProto(hello.node()));
   out.node.host = host;

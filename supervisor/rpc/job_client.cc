@@ -36,10 +36,11 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& coordinator,
 
 JobInfo::State StateOf(std::string_view name) {
   using State = JobInfo::State;
-  constexpr std::array<std::pair<std::string_view, State>, 5> kStates = {{
+  constexpr std::array<std::pair<std::string_view, State>, 6> kStates = {{
       {"waiting for ranks", State::kWaiting},
       {"loading", State::kLoading},
       {"serving", State::kServing},
+      {"draining", State::kServing},
       {"lost", State::kLost},
       {"ended", State::kEnded},
   }};

@@ -29,8 +29,8 @@ class BenchServeTest : public ::testing::Test {
  protected:
   static coordinator::Daemon::Options Options() {
     coordinator::Daemon::Options options = coordinator::TestOptions();
-    options.cluster.constraints.max_num_seqs = 64;
-    options.max_queue = 1000;
+    options.model.limits.constraints.max_num_seqs = 64;
+    options.model.limits.max_queue = 1000;
     return options;
   }
 

@@ -51,7 +51,7 @@ class SkeinTest : public ::testing::Test {
 
   static coordinator::Daemon::Options Options() {
     coordinator::Daemon::Options options = coordinator::TestOptions();
-    options.cluster.constraints.max_num_seqs = 4;  // room for the answers of one request
+    options.model.limits.constraints.max_num_seqs = 4;  // room for the answers of one request
     return options;
   }
 

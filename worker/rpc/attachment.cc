@@ -59,7 +59,8 @@ attach::Hello HelloOf(const AttachmentOptions& options) {
           .node = options.node,
           .device = options.device,
           .layout = options.layout,
-          .told = options.told};
+          .told = options.told,
+          .model = options.model};
 }
 
 attach::Heartbeat HeartbeatOf(const AttachmentOptions& options, const Inbox& inbox) {
@@ -319,7 +320,13 @@ void Attachment::ReadLoop() {
 absl::Status Attachment::RunStream() {
   SKEIN_ASSIGN_OR_RETURN(const std::shared_ptr<Stream> stream,
                          Stream::Connect(options_, kConnectTime));
-  stream->Introduce(MessageOf(HelloOf(options_)), /*known=*/false);
+  attach::Hello hello = HelloOf(options_);
+  {
+    MutexLock lock(&mutex_);
+    // A coordinator that comes back might choose another one than is loaded.
+    if (plan_.has_value()) hello.model = plan_->model_name;
+  }
+  stream->Introduce(MessageOf(hello), /*known=*/false);
   {
     MutexLock lock(&mutex_);
     if (ended_) stream->Cancel();

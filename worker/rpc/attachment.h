@@ -45,6 +45,7 @@ struct AttachmentOptions {
   attach::ProtocolRange protocols = attach::kProtocols;
   plan::LayoutRequest layout;                             // the job's; empty: the coordinator's
   std::optional<topology::Topology> told = std::nullopt;  // attach::Hello's
+  std::string model = "";  // that the job serves; empty: the coordinator's choice
   // Heartbeats tell what these hold; they outlive the attachment and may be null.
   const comm::OperationTracker* tracker = nullptr;
   const ThreadBeats* beats = nullptr;
