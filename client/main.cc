@@ -19,6 +19,7 @@
 #include "base/flags/mutual_tls_flags.h"
 #include "base/tls/mutual_tls.h"
 #include "base/version.h"
+#include "client/admin.h"
 #include "client/chat.h"
 #include "client/convert.h"
 #include "client/doctor.h"
@@ -122,6 +123,14 @@ int Main(int argc, char** argv) {
   bool models_json = false;
   CLI::App* models = app.add_subcommand("models", "List what is served");
   models->add_flag("--json", models_json, "Print JSON");
+
+  ModelFlags model_flags;
+  CLI::App* model = app.add_subcommand("model", "Change or show what is served: add, remove, list");
+  DeclareModel(*model, model_flags);
+
+  DrainFlags drain_flags;
+  CLI::App* drain = app.add_subcommand("drain", "End a job once its requests have ended");
+  DeclareDrain(*drain, drain_flags);
 
   PlanFlags plan_flags;
   CLI::App* plan = app.add_subcommand(
@@ -243,13 +252,19 @@ int Main(int argc, char** argv) {
   }
   Endpoint endpoint{.address = coordinator};
   if (generate->parsed() || chat->parsed() || status->parsed() || models->parsed() ||
-      bench_serve->parsed() || IsLive(plan_flags, *plan) || IsLive(topo_flags, *topo)) {
+      model->parsed() || drain->parsed() || bench_serve->parsed() || IsLive(plan_flags, *plan) ||
+      IsLive(topo_flags, *topo)) {
     if (const int code = LoadTls(tls, endpoint); code != kExitOk) return code;
   }
   if (generate->parsed()) return Generate(endpoint, generate_flags);
   if (chat->parsed()) return Chat(endpoint, chat_flags);
   if (status->parsed()) return Status(endpoint, status_flags);
   if (models->parsed()) return Models(endpoint, models_json);
+  if (model->parsed()) {
+    model_flags.model_flags = model_flags.add->remaining();
+    return Model(endpoint, model_flags);
+  }
+  if (drain->parsed()) return Drain(endpoint, drain_flags);
   plan_flags.rank.topology.coordinator = topo_flags.topology.coordinator = endpoint;
   plan_flags.rank.launch.tls = tls;
   if (plan->parsed()) return Plan(plan_flags);

@@ -74,7 +74,7 @@ void DeclareSampling(CLI::App& command, v1::Sampling& sampling) {
 void DeclareModelAndLength(CLI::App& command, v1::GenerateRequest& request) {
   command.add_option_function<std::string>(
       "--model", [&](const std::string& name) { request.set_model(name); },
-      "Only if the coordinator serves this model");
+      "One that the coordinator serves; default: the only one");
   command
       .add_option_function<uint32_t>(
           "--max-tokens", [&](uint32_t count) { request.set_max_tokens(count); },

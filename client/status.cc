@@ -72,18 +72,25 @@ void PrintReplica(const cluster::v1::ReplicaStatus& replica) {
 
 void Print(const cluster::v1::ClusterStatus& status) {
   absl::PrintF("skein %s, model %s: %s, up %.0f s, %d running, %d queued\n", status.version(),
-               status.model_name(),
+               status.models().empty() ? "none" : status.model_name(),
                status.draining()  ? "draining"
                : status.serving() ? "serving"
                                   : "not serving (no replica is loaded)",
                status.uptime_seconds(), status.running_requests(), status.queued_requests());
+  for (const auto& model : status.models()) {
+    if (status.models_size() == 1) break;
+    absl::PrintF("  model %s: %s, %d running, %d queued\n", model.name(), model.state(),
+                 model.running_requests(), model.queued_requests());
+  }
   for (const auto& job : status.jobs()) {
     std::string state = job.state();
     if (job.has_over_seconds()) absl::StrAppend(&state, " ", Ago(job.over_seconds()));
     if (!job.version().empty() && job.version() != status.version()) {
       absl::StrAppend(&state, ", Skein ", job.version());
     }
-    absl::PrintF("\njob %s: %s, %d of %d ranks\n", job.job_id(), state, job.ranks_size(),
+    const std::string of =
+        status.models_size() > 1 ? absl::StrCat(" of ", job.model_name()) : std::string();
+    absl::PrintF("\njob %s%s: %s, %d of %d ranks\n", job.job_id(), of, state, job.ranks_size(),
                  job.size());
     if (!job.detail().empty()) absl::PrintF("  %s\n", job.detail());
     if (job.has_over_seconds()) continue;
@@ -149,9 +156,13 @@ int Models(const Endpoint& coordinator, bool json) {
     return kExitOk;
   }
   for (const v1::Model& model : response.models()) {
+    if (model.architecture().empty()) {
+      absl::PrintF("%s: %s\n", model.name(), model.state());
+      continue;
+    }
     absl::PrintF("%s: %s, %d parameters, context %d, vocabulary %d, %s\n", model.name(),
                  model.architecture(), model.parameters(), model.context_length(),
-                 model.vocabulary(), model.ready() ? "ready" : "not ready");
+                 model.vocabulary(), model.state());
   }
   return kExitOk;
 }

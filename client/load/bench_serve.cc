@@ -38,10 +38,10 @@ absl::StatusOr<v1::Model> AskModel(const Connection& connection) {
   const auto stub = v1::Inference::NewStub(connection.channel());
   const grpc::Status status = stub->ListModels(&context, {}, &response);
   if (!status.ok()) return absl::UnavailableError(connection.Explain(status));
-  if (response.models().empty() || !response.models(0).ready()) {
-    return absl::UnavailableError("no replica serves yet; `skein status --wait 60s` waits for one");
+  for (const v1::Model& model : response.models()) {
+    if (model.ready()) return model;
   }
-  return response.models(0);
+  return absl::UnavailableError("no replica serves yet; `skein status --wait 60s` waits for one");
 }
 
 absl::StatusOr<std::vector<plan::Lengths>> MakeLengths(const BenchServeFlags& flags) {

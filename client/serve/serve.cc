@@ -31,6 +31,7 @@
 #include "base/flags/flags.h"
 #include "base/flags/mutual_tls_flags.h"
 #include "base/host_port.h"
+#include "base/named_path.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/tls/mutual_tls.h"
@@ -201,9 +202,10 @@ struct Setup {
 absl::StatusOr<Setup> Prepare(const ServeFlags& flags, const std::string& folder) {
   Setup setup;
   std::error_code ignored;
-  if (!std::filesystem::exists(flags.model, ignored)) {
+  const std::string path = ParseNamedPath(flags.model).path;
+  if (!std::filesystem::exists(path, ignored)) {
     return absl::NotFoundError(
-        absl::StrCat(flags.model, " is not there; a model's folder, or a GGUF file, is expected"));
+        absl::StrCat(path, " is not there; a model's folder, or a GGUF file, is expected"));
   }
   SKEIN_ASSIGN_OR_RETURN(const std::string supervisor, FindProgram("supervisor"));
   SKEIN_ASSIGN_OR_RETURN(setup.coordinator.address, FreeAddress("--listen", flags.listen));
@@ -282,7 +284,7 @@ class Watch {
       if (job.has_over_seconds()) continue;
       if (job.state() == "loading") {
         return absl::StrCat(job.size(), job.size() == 1 ? " rank loads" : " ranks load", " ",
-                            status_.model_name(), " as ", LayoutOf(job.plan()));
+                            job.model_name(), " as ", LayoutOf(job.plan()));
       }
       return absl::StrCat(job.ranks_size(), " of ", job.size(), " ranks are here");
     }
@@ -382,7 +384,11 @@ absl::StatusOr<int> Run(const ServeFlags& flags) {
 }  // namespace
 
 void DeclareServe(CLI::App& command, ServeFlags& flags) {
-  command.add_option("MODEL", flags.model, "A model's folder, or a GGUF file")
+  command
+      .add_option(
+          "MODEL", flags.model,
+          "A model's folder, or a GGUF file; NAME=PATH says what clients call it. --model, which "
+          "is the coordinator's, adds others; then --jobs should be as many, or more")
       ->required()
       ->check(NotEmpty());
   command

@@ -141,6 +141,7 @@ int Main(int argc, char** argv) {
   AddDuration(app, "--orphan-timeout", options.orphan_timeout, "as of the worker");
   AddParsed(app, "--device", options.device, ParseDeviceKind, "as of the worker");
   app.add_flag("--oversubscribe-devices", options.oversubscribe_devices, "as of the worker");
+  app.add_option("--model", options.model, "as of the worker");
   AddParsed(app, "--layout", options.layout, plan::ParseLayoutRequest, "as of the worker");
   AddParsed(app, "--decode", options.decode, worker::ParseDecodeForm, "as of the worker");
   AddDuration(app, "--step-timeout", options.step_timeout, "as of the worker",

@@ -52,6 +52,12 @@ class Serving : public Cluster {
 void Model() {
   Cluster cluster({.model = MakeModel("other-bard")});
   EXPECT_EQ(cluster.Status().model_name(), "other-bard");
+  // A second one, with a limit of its own.
+  Cluster two({.coordinator_flags = {"--model=chat=checkpoints/bard --context-length=40"}});
+  EXPECT_EQ(two.Status().model_name(), "bard, chat");
+  two.StartJob(1, {"--model=chat"});
+  ASSERT_TRUE(two.WaitForServing(1));
+  EXPECT_EQ(two.ServingJob(0).plan().context_length(), 40);
 }
 
 // Both show in the file: it comes, and has the address.

@@ -24,8 +24,9 @@ FlagCases GenerateCases(SharedCluster& shared);
 FlagCases SamplingCases(SharedCluster& shared);  // of generate, too
 FlagCases BenchServeCases(SharedCluster& shared);
 FlagCases ChatCases(SharedCluster& shared);
-FlagCases MachinesCases();  // no cluster is asked
-FlagCases FilesCases();     // likewise, as with the next
+FlagCases AdminCases(SharedCluster& shared);  // of model and drain
+FlagCases MachinesCases();                    // no cluster is asked
+FlagCases FilesCases();                       // likewise, as with the next
 FlagCases BenchScaleCases();
 void RegisterServeTests();  // of `skein serve` with a file
 FlagCases ServeCases();

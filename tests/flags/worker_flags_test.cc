@@ -198,6 +198,17 @@ void LogLevel() {
   EXPECT_THAT(SaidBy({"--log-level=error"}), Not(HasSubstr("loaded ")));
 }
 
+// Without it, the one with the fewest jobs: the first.
+void Model() {
+  Cluster cluster({.coordinator_flags = {"--model=chat=checkpoints/bard"}});
+  cluster.StartJob(1, {"--model=chat"});
+  ASSERT_TRUE(cluster.WaitForServing(1));
+  EXPECT_EQ(cluster.ServingJob(0).model_name(), "chat");
+  cluster.StartJob(1);
+  ASSERT_TRUE(cluster.WaitForServing(2));
+  EXPECT_EQ(cluster.ServingJob(1).model_name(), "bard");
+}
+
 FlagCases WorkerCases() {
   return {
       HelpCase(kWorker, ""),
@@ -206,6 +217,7 @@ FlagCases WorkerCases() {
       {{"", "--tls-cert"}, Tls},
       {{"", "--tls-key"}, Tls},
       {{"", "--tls-ca"}, Tls},
+      {{"", "--model"}, Model},
       {{"", "--model-root"}, ModelRoot},
       {{"", "--device"}, Device},
       {{"", "--oversubscribe-devices"}, OversubscribeDevices},
