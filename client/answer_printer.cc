@@ -7,8 +7,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/json.h"
 #include "model/tokenizer/utf8.h"
+#include "proto/message_json.h"
 
 namespace skein::client {
 namespace {

@@ -12,9 +12,9 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"
-#include "client/json.h"
 #include "client/read_model.h"
 #include "parallel/plan/plan.h"
+#include "proto/message_json.h"
 #include "proto/plan.pb.h"
 
 namespace skein::client {

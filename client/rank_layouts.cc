@@ -16,9 +16,9 @@
 #include "base/status_util.h"
 #include "base/units.h"
 #include "client/gantt.h"
-#include "client/json.h"
 #include "client/pareto.h"
 #include "parallel/planner/goal.h"
+#include "proto/message_json.h"
 #include "proto/plan.pb.h"
 #include "topology/draw/svg.h"
 

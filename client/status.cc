@@ -11,9 +11,9 @@
 #include "base/flags/flags.h"
 #include "base/units.h"
 #include "client/connection.h"
-#include "client/json.h"
 #include "proto/cluster.grpc.pb.h"
 #include "proto/inference.grpc.pb.h"
+#include "proto/message_json.h"
 
 namespace skein::client {
 namespace {
@@ -25,12 +25,24 @@ void SetTimeout(grpc::ClientContext& context) {
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kCallTimeout));
 }
 
+// "65% compute, 2% transfer, 13% bubble, 20% wait"; empty where nothing was told.
+std::string Shares(const cluster::v1::RankTimes& times) {
+  const double whole = times.compute_seconds() + times.transfer_seconds() + times.bubble_seconds() +
+                       times.waiting_seconds();
+  if (whole <= 0) return "";
+  return absl::StrFormat(
+      "%.0f%% compute, %.0f%% transfer, %.0f%% bubble, %.0f%% wait",
+      100 * times.compute_seconds() / whole, 100 * times.transfer_seconds() / whole,
+      100 * times.bubble_seconds() / whole, 100 * times.waiting_seconds() / whole);
+}
+
 void PrintRanks(const cluster::v1::JobStatus& job) {
-  absl::PrintF("  %4s  %-24s %8s  %-9s %10s  %s\n", "rank", "host", "pid", "state", "read",
-               "last heard");
+  absl::PrintF("  %4s  %-24s %8s  %-9s %10s  %-10s  %s\n", "rank", "host", "pid", "state", "read",
+               "last heard", "time, lately");
   for (const auto& rank : job.ranks()) {
-    absl::PrintF("  %4d  %-24s %8d  %-9s %10s  %.1f s ago\n", rank.rank(), rank.host(), rank.pid(),
-                 rank.state(), FormatBytes(rank.bytes_read()), rank.heartbeat_age_seconds());
+    const std::string heard = absl::StrFormat("%.1f s ago", rank.heartbeat_age_seconds());
+    absl::PrintF("  %4d  %-24s %8d  %-9s %10s  %-10s  %s\n", rank.rank(), rank.host(), rank.pid(),
+                 rank.state(), FormatBytes(rank.bytes_read()), heard, Shares(rank.recent_times()));
   }
 }
 

@@ -36,6 +36,8 @@ GatewayHooks Daemon::Hooks() {
   hooks.on_answer = [this](std::string_view route, int status) {
     metrics_.OnHttpAnswer(route, status);
   };
+  hooks.status = [this] { return server_.StatusJson(); };
+  hooks.picture = [this](const std::string& job) { return cluster_.Picture(job); };
   if (!options_.metrics.has_value()) hooks.metrics = [this] { return MetricsAnswer(metrics_); };
   return hooks;
 }
@@ -84,7 +86,7 @@ absl::Status Daemon::AddModel(ServedModel model, const ModelLimits& limits) {
                               .on_serving = [this, name = served->name](
                                                 bool serving) { NoteServing(name, serving); }},
           clock_),
-      .observer = &metrics_.observer(served->name, served->context_length)};
+      .observer = &latencies_.Over(&metrics_.observer(served->name, served->context_length))};
   JobModel of_jobs{.facts = {served->name, served->path, served->identity, served->config},
                    .aliases = served->aliases,
                    .constraints = limits.constraints,
@@ -180,6 +182,7 @@ void Daemon::Tick() {
   const std::vector<HostedModel> models = models_.All();
   for (const HostedModel& hosted : models) hosted.dispatcher->Tick();
   const absl::Time now = clock_->Now();
+  latencies_.Tick(now);
   EndRemovals(now);
   const bool late = now >= phase_ends_;
   if (phase_ == Phase::kFinishingRequests) {

@@ -22,6 +22,7 @@
 #include "coordinator/rpc/admin.h"
 #include "coordinator/rpc/server.h"
 #include "coordinator/service/inference_service.h"
+#include "coordinator/service/latency_watch.h"
 #include "coordinator/service/model_registry.h"
 #include "coordinator/service/served_model.h"
 
@@ -89,7 +90,7 @@ class Daemon final : public Admin {
   };
 
   GatewayHooks Hooks();
-  Server::Parts Parts() { return {&service_, &cluster_, this, clock_}; }
+  Server::Parts Parts() { return {&service_, &cluster_, this, &latencies_, clock_}; }
   MetricsSnapshot Snapshot() const;
   // Told by dispatchers, under their locks.
   void NoteServing(const std::string& name, bool serving);
@@ -106,6 +107,7 @@ class Daemon final : public Admin {
 
   // Servers go first: nothing may call the others when they go.
   Metrics metrics_;
+  LatencyWatch latencies_;  // of all models
   ModelRegistry models_;
   InferenceService service_;
   Cluster cluster_;

@@ -259,6 +259,7 @@ class Rank {
         shard.executable.get(), [this](const absl::Status& why) { EndWithDevice(why); },
         DeviceWatchOptions{.tracker = &tracker_});
     attachment_->SendReady(ready);
+    tracker_.StartTimes();
     const bool leads = self.pp_rank == 0 && self.tp_rank == 0;
     if (!leads) return RunFollower(stage, *groups.control, kLastResort);
     return RunLeader(LeaderOptionsOf(plan, shard), stage, groups.control.get(), inbox_);

@@ -14,6 +14,7 @@
 #include "coordinator/cluster/decode_watch.h"
 #include "coordinator/cluster/hang.h"
 #include "coordinator/cluster/join_hosts.h"
+#include "coordinator/cluster/picture.h"
 #include "parallel/planner/predict_plan.h"
 #include "spdlog/spdlog.h"
 #include "topology/machine.h"
@@ -179,6 +180,7 @@ void Cluster::OnHeartbeat(RankId id, attach::Heartbeat heartbeat) {
   Rank* rank = FindLive(id, &job);
   if (rank == nullptr) return;
   rank->last_heard = clock_->Now();
+  if (heartbeat.times.has_value()) rank->times.Add(rank->last_heard, *heartbeat.times);
   if (job->activities.empty()) return;  // it waits for nobody of a job that is not there
   RankActivity activity{std::exchange(heartbeat.progress, {})};
   if (activity.operation.has_value()) {
@@ -493,6 +495,18 @@ absl::StatusOr<topology::Topology> Cluster::Hosts() const {
     if (!job.over() && job.plan) of_jobs.push_back(topology::TopologyOf(job.machine));
   }
   return JoinHosts(std::move(of_jobs));
+}
+
+absl::StatusOr<std::string> Cluster::Picture(const std::string& job_id) const {
+  std::optional<std::pair<topology::Machine, plan::Plan>> of;  // drawn without the lock
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [number, job] : jobs_) {
+      if (job.id == job_id && !job.over() && job.plan) of.emplace(job.machine, *job.plan);
+    }
+  }
+  if (of.has_value()) return PictureOf(of->first, of->second);
+  return absl::NotFoundError(absl::StrCat("no job '", job_id, "' has a plan and is not over"));
 }
 
 }  // namespace skein::coordinator

@@ -125,6 +125,9 @@ class Cluster {
   // there are none. FailedPrecondition: two jobs have GPUs of one host, and how these are connected
   // was not told.
   absl::StatusOr<topology::Topology> Hosts() const;
+  // An SVG of the job's machines with its ranks; see PictureOf. NotFound: no job of this id has a
+  // plan and is not over.
+  absl::StatusOr<std::string> Picture(const std::string& job_id) const;
 
  private:
   absl::StatusOr<int32_t> CheckClaim(const attach::Hello& hello) const

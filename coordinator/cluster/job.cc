@@ -104,7 +104,7 @@ JobStatus StatusOfJob(const Job& job, absl::Time now) {
     const bool idles = rank.state == Rank::State::kReady && job.plan->Find(number) == nullptr;
     status.ranks.push_back({rank.hello.rank, rank.hello.node.host, rank.hello.pid,
                             idles ? "idle" : StateName(rank.state), now - rank.last_heard,
-                            rank.ready.bytes_read});
+                            rank.ready.bytes_read, rank.times.All(), rank.times.Recent()});
     const std::optional<ExpertLoad>& load = rank.heartbeat.experts;
     if (load && (!status.experts || load->of_average > status.experts->of_average)) {
       status.experts = load;

@@ -17,8 +17,10 @@
 #include "coordinator/cluster/hang.h"
 #include "coordinator/cluster/job_model.h"
 #include "coordinator/cluster/links.h"
+#include "coordinator/cluster/recent_times.h"
 #include "coordinator/cluster/token_rate.h"
 #include "parallel/attach/messages.h"
+#include "parallel/comm/rank_times.h"
 #include "parallel/plan/plan.h"
 #include "serving/output.h"
 #include "topology/machine.h"
@@ -30,7 +32,8 @@ struct Rank {
   State state = State::kAttached;
   attach::Hello hello;
   attach::Ready ready;
-  attach::Heartbeat heartbeat;     // the last one since all ranks have attached, without `progress`
+  attach::Heartbeat heartbeat;  // the last one since all ranks have attached, without `progress`
+  RecentTimes times;
   std::shared_ptr<RankLink> link;  // null: no stream
   absl::Time last_heard;
   Acknowledgements steps;  // that were sent to it
@@ -99,6 +102,9 @@ struct RankStatus {
   std::string state;
   absl::Duration heartbeat_age;
   int64_t bytes_read = 0;
+  // Where its time went since it was ready for steps, and of late; none before it has told.
+  std::optional<comm::RankTimes> times = std::nullopt;
+  std::optional<comm::RankTimes> recent_times = std::nullopt;
 };
 
 struct ReplicaStatus {

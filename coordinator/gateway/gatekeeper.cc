@@ -15,8 +15,16 @@
 namespace skein::coordinator {
 namespace {
 
-// Who only looks whether the server lives knows no key.
-constexpr std::string_view kOpenPaths[] = {"/health", "/ready"};
+// Who only looks whether the server lives knows no key, nor does a browser that opens the page,
+// which asks for one.
+constexpr std::string_view kOpenPaths[] = {"/", "/health", "/ready"};
+// Asked again and again by whoever looks on: a key is needed, and nothing of its limits is used.
+constexpr std::string_view kUncountedPaths[] = {"/v1/status", "/v1/picture"};
+
+template <size_t kSize>
+bool IsOneOf(const std::string_view (&paths)[kSize], std::string_view path) {
+  return std::find(std::begin(paths), std::end(paths), path) != std::end(paths);
+}
 
 // "Name:8000" or "[::1]:8000" without the port.
 std::string HostOf(std::string_view host) {
@@ -133,9 +141,7 @@ Gatekeeper::Verdict Gatekeeper::Judge(const HttpRequest& request,
                                Printable(host, kMaxNameBytes), "' (--http-allowed-host adds it)"),
                   "host_not_allowed");
   }
-  const bool open =
-      std::find(std::begin(kOpenPaths), std::end(kOpenPaths), request.path) != std::end(kOpenPaths);
-  if (access_ == nullptr || open) return {};
+  if (access_ == nullptr || IsOneOf(kOpenPaths, request.path)) return {};
   const std::string_view sent = KeyOf(request);
   if (sent.empty()) {
     return refuse(401, "an API key is expected, as Authorization: Bearer KEY or x-api-key: KEY",
@@ -150,6 +156,7 @@ Gatekeeper::Verdict Gatekeeper::Judge(const HttpRequest& request,
         NotAllowed(absl::StrCat(models.size() > 1 ? "the models " : "the model ", NamesOf(models))),
         nullptr, nullptr};
   }
+  if (IsOneOf(kUncountedPaths, request.path)) return {std::nullopt, nullptr, std::move(key)};
   Access::Verdict admitted = access_->Admit(key);
   if (admitted.excess.has_value()) return {ErrorOf(*admitted.excess), nullptr, nullptr};
   return {std::nullopt, std::move(admitted.admission), std::move(key)};

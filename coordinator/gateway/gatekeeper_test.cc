@@ -119,7 +119,8 @@ class AccessTest : public GatewayTest {
 TEST_F(AccessTest, KeysAreAskedForOnEveryRouteButTheOpenOnes) {
   for (const char* const line :
        {"GET /v1/models", "GET /v1/models/fake", "POST /v1/completions", "POST /v1/messages",
-        "POST /tokenize", "GET /nothing", "GET /", "GET /health/", "GET //health"}) {
+        "POST /tokenize", "GET /nothing", "GET /v1/status", "GET /v1/picture?job=job", "GET //",
+        "GET /health/", "GET //health"}) {
     for (const char* const header :
          {"", "Authorization: Bearer sk-nobody", "x-api-key: sk-nobody", "Authorization: Bearer ",
           "Authorization: sk-erin", "Authorization: Basic sk-erin"}) {
@@ -134,6 +135,7 @@ TEST_F(AccessTest, KeysAreAskedForOnEveryRouteButTheOpenOnes) {
   }
   EXPECT_EQ(Send("GET /health", "").status, 200);
   EXPECT_EQ(Send("GET /ready", "").status, 503);
+  EXPECT_THAT(Send("GET /", "").body, HasSubstr("asks for an API key"));
   HttpTestClient client(coordinator_->http_address());
   client.Send("HEAD /health HTTP/1.1\r\n\r\n");
   EXPECT_EQ(client.ReadHead().status, 200);
@@ -199,6 +201,20 @@ TEST_F(AccessTest, RequestsAMinuteAreLimitedBeforeTheBodyIsParsed) {
   EXPECT_EQ(Complete("erin").status, 200);
   clock_.Advance(absl::Seconds(41));
   EXPECT_EQ(Complete("alice").status, 200);
+}
+
+// It is asked for every second.
+TEST_F(AccessTest, WhoLooksOnUsesNothingOfALimit) {
+  Serve(Echo);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(Send("GET /v1/status", "x-api-key: sk-alice").status, 200);
+    EXPECT_EQ(Send("GET /v1/picture?job=job", "x-api-key: sk-alice").status, 200);
+  }
+  EXPECT_EQ(Complete("alice").status, 200);
+  EXPECT_EQ(Complete("alice").status, 200);
+  EXPECT_EQ(Complete("alice").status, 429);
+  EXPECT_EQ(Send("GET /v1/status", "x-api-key: sk-alice").status, 200);
+  EXPECT_EQ(Send("GET /v1/status", "x-api-key: sk-dave").status, 403);
 }
 
 // An answer is "re: " and the prompt: with it, "ab" takes 9 tokens, eos among them.

@@ -24,6 +24,7 @@
 #include "coordinator/gateway/responses.h"
 #include "coordinator/gateway/text_tools.h"
 #include "coordinator/gateway/watched_answer.h"
+#include "coordinator/page/page.h"
 #include "coordinator/service/model_registry.h"
 #include "coordinator/service/served_model.h"
 #include "spdlog/spdlog.h"
@@ -42,6 +43,7 @@ struct Asked {
   const HttpRequest& http;
   const json& body;  // an object; of GET: empty
   InferenceService& service;
+  const GatewayHooks& hooks;
   const HttpServer::Wake& wake;
   int64_t started;
   const serving::ApiKey* key;                // null: none was asked for
@@ -98,12 +100,47 @@ AnswerPointer Ready(const Asked& asked) {
   return ToAnswer({.status = 503, .message = "no replica serves", .code = "not_ready"});
 }
 
+AnswerPointer Page(const Asked& /*asked*/) {
+  return std::make_unique<WholeAnswer>(
+      HttpHead{.content_type = "text/html; charset=utf-8",
+               .headers = {{"Content-Security-Policy", PagePolicy()},
+                           {"Cache-Control", "no-cache"},
+                           {"Referrer-Policy", "no-referrer"},
+                           {"X-Content-Type-Options", "nosniff"}}},
+      PageHtml());
+}
+
+AnswerPointer Status(const Asked& asked) {
+  return std::make_unique<WholeAnswer>(HttpHead{.headers = {{"Cache-Control", "no-store"}}},
+                                       asked.hooks.status());
+}
+
+// Job ids are random digits; one that is written otherwise than it is names no job.
+AnswerPointer Picture(const Asked& asked) {
+  constexpr std::string_view kJob = "job=";
+  const std::string_view query = asked.http.query;
+  if (!query.starts_with(kJob)) return ToAnswer(BadField("job", "?job=ID is expected"));
+  absl::StatusOr<std::string> svg = asked.hooks.picture(std::string(query.substr(kJob.size())));
+  if (!svg.ok()) return ToAnswer(ErrorOf(svg.status()));
+  // Whoever opens it as a page of its own runs nothing.
+  return std::make_unique<WholeAnswer>(
+      HttpHead{.content_type = "image/svg+xml",
+               .headers = {{"Content-Security-Policy",
+                            "default-src 'none'; style-src 'unsafe-inline'; sandbox"},
+                           {"Cache-Control", "no-store"},
+                           {"X-Content-Type-Options", "nosniff"}}},
+      *std::move(svg));
+}
+
 struct Route {
   std::string_view method, path;
   AnswerPointer (*answer)(const Asked&);
 };
 
 constexpr Route kRoutes[] = {
+    {"GET", "/", Page},
+    {"GET", "/v1/status", Status},
+    {"GET", "/v1/picture", Picture},
     {"GET", "/v1/models", Models},
     {"POST", "/v1/completions",
      [](const Asked& asked) {
@@ -216,7 +253,7 @@ std::unique_ptr<HttpAnswer> Gateway::Choose(const HttpRequest& request, const se
                                             const HttpServer::Wake& wake) {
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   json body = json::object();
-  Asked asked = {request, body, *service_, wake, started_, key, nullptr};
+  Asked asked = {request, body, *service_, hooks_, wake, started_, key, nullptr};
   if (method == "GET" && request.path == kMetricsPath && hooks_.metrics) {
     return hooks_.metrics();
   }

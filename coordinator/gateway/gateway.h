@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "coordinator/gateway/gatekeeper.h"
 #include "coordinator/gateway/http_server.h"
@@ -19,6 +20,9 @@ namespace skein::coordinator {
 
 // What is not the gateway's own. Called by any thread.
 struct GatewayHooks {
+  // What GET /v1/status answers, as JSON, and GET /v1/picture?job=ID, as SVG, or NotFound.
+  std::function<std::string()> status;
+  std::function<absl::StatusOr<std::string>(const std::string& job)> picture;
   // Answers GET /metrics; null: nothing is there.
   std::function<std::unique_ptr<HttpAnswer>()> metrics;
   // An answer has begun. `route`: a path of the table, "other", or "refused" by the server itself.

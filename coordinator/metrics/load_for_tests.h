@@ -36,7 +36,11 @@ inline MetricsSnapshot ScriptedSnapshot() {
                                     .predicted = absl::Microseconds(2000)};
   JobStatus serving = {
       .id = "5f0c", .model = "bard", .state = "serving", .size = 3, .plan = {}, .detail = {}};
-  serving.ranks = {{0, "node0", 100, "ready", absl::Milliseconds(250), 10},
+  const comm::RankTimes times = {.compute = absl::Milliseconds(6500),
+                                 .transfer = absl::Milliseconds(250),
+                                 .bubble = absl::Milliseconds(1250),
+                                 .waiting = absl::Seconds(2)};
+  serving.ranks = {{0, "node0", 100, "ready", absl::Milliseconds(250), 10, times},
                    {1, "node1", 101, "ready", absl::Milliseconds(500), 10},
                    {2, "node1", 102, "idle", absl::ZeroDuration(), 10}};
   serving.replicas = {{.replica = 0,

@@ -123,6 +123,15 @@ TEST_F(MetricsTest, JobsAndRanksByState) {
   EXPECT_EQ(Of("skein_ranks", R"(job_id="5f0c",state="idle")"), "1");
   EXPECT_EQ(Of("skein_ranks", R"(job_id="5f0c",state="loading")"), "0");
   EXPECT_EQ(Of("skein_ranks", R"(job_id="77aa",state="attached")"), "1");
+  const auto time = [&](const std::string& activity) {
+    return Of(
+        "skein_rank_time_seconds_total",
+        absl::StrCat("activity=\"", activity, "\",host=\"node0\",job_id=\"5f0c\",rank=\"0\""));
+  };
+  EXPECT_EQ(time("compute"), "6.5");
+  EXPECT_EQ(time("transfer"), "0.25");
+  EXPECT_EQ(time("bubble"), "1.25");
+  EXPECT_EQ(time("wait"), "2");
   EXPECT_EQ(Of("skein_rank_heartbeat_age_seconds", R"(host="node1",job_id="5f0c",rank="1")"),
             "0.5");
 }

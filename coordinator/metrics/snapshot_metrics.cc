@@ -182,6 +182,10 @@ void AddRanks(const std::vector<const JobStatus*>& jobs, std::vector<MetricFamil
   MetricFamily ranks = Family("skein_ranks", MetricType::Gauge, "Attached ranks by state.");
   MetricFamily ages = Family("skein_rank_heartbeat_age_seconds", MetricType::Gauge,
                              "Since a rank was last heard of.");
+  MetricFamily times =
+      Family("skein_rank_time_seconds_total", MetricType::Counter,
+             "Where a rank's time went since it was ready for steps: it computes, transfers, waits "
+             "for other ranks in a step (bubble), or waits for the next order.");
   for (const JobStatus* const job : jobs) {
     for (const std::string state : {"attached", "loading", "ready", "idle"}) {
       Add(ranks, {{"job_id", job->id}, {"state", state}},
@@ -192,10 +196,22 @@ void AddRanks(const std::vector<const JobStatus*>& jobs, std::vector<MetricFamil
     for (const RankStatus& rank : job->ranks) {
       Add(ages, {{"host", rank.host}, {"job_id", job->id}, {"rank", absl::StrCat(rank.rank)}},
           absl::ToDoubleSeconds(rank.heartbeat_age));
+      if (!rank.times.has_value()) continue;
+      for (const auto& [activity, time] :
+           {std::pair("compute", rank.times->compute), std::pair("transfer", rank.times->transfer),
+            std::pair("bubble", rank.times->bubble), std::pair("wait", rank.times->waiting)}) {
+        Add(times,
+            {{"activity", activity},
+             {"host", rank.host},
+             {"job_id", job->id},
+             {"rank", absl::StrCat(rank.rank)}},
+            absl::ToDoubleSeconds(time));
+      }
     }
   }
   families.push_back(std::move(ranks));
   families.push_back(std::move(ages));
+  families.push_back(std::move(times));
 }
 
 }  // namespace

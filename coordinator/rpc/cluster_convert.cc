@@ -34,6 +34,8 @@ wire::JobStatus ToProto(const JobStatus& status) {
     to.set_state(rank.state);
     to.set_heartbeat_age_seconds(absl::ToDoubleSeconds(rank.heartbeat_age));
     to.set_bytes_read(rank.bytes_read);
+    if (rank.times) *to.mutable_times() = convert::ToProto(*rank.times);
+    if (rank.recent_times) *to.mutable_recent_times() = convert::ToProto(*rank.recent_times);
   }
   if (status.experts) *out.mutable_experts() = convert::ToProto(*status.experts);
   for (const ReplicaStatus& replica : status.replicas) {

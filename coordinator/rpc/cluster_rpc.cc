@@ -27,8 +27,7 @@ grpc::ServerUnaryReactor* ClusterRpc::GetStatus(grpc::CallbackServerContext* con
                                                 grpc::ByteBuffer* response) {
   return AnswerUnary<wire::GetStatusRequest, wire::ClusterStatus>(
       context, *request, response, [this](const auto& /*request*/, auto& status) {
-        status = summary_();
-        for (const JobStatus& job : cluster_->Status()) *status.add_jobs() = ToProto(job);
+        status = status_();
         return absl::OkStatus();
       });
 }

@@ -22,16 +22,16 @@ using RawCluster = cluster::v1::Cluster::WithCallbackMethod_Attach<
 // Thread-safe.
 class ClusterRpc final : public RawCluster {
  public:
-  // GetStatus tells it beside the jobs.
-  using Summary = std::function<cluster::v1::ClusterStatus()>;
+  // What GetStatus tells.
+  using Status = std::function<cluster::v1::ClusterStatus()>;
 
   struct Options {
     absl::Duration hello_time = absl::Seconds(10);  // an Attach must prove within it who it is
   };
 
   // The cluster outlives the service.
-  ClusterRpc(const Options& options, Cluster* cluster, Summary summary)
-      : options_(options), cluster_(cluster), summary_(std::move(summary)) {}
+  ClusterRpc(const Options& options, Cluster* cluster, Status status)
+      : options_(options), cluster_(cluster), status_(std::move(status)) {}
 
   grpc::ServerBidiReactor<cluster::v1::WorkerMessage, cluster::v1::CoordinatorMessage>* Attach(
       grpc::CallbackServerContext* context) override;
@@ -51,7 +51,7 @@ class ClusterRpc final : public RawCluster {
 
   const Options options_;
   Cluster* const cluster_;
-  const Summary summary_;
+  const Status status_;
   Refusals refusals_;  // of ranks
 };
 

@@ -17,11 +17,14 @@
 #include "base/host_port.h"
 #include "base/status_macros.h"
 #include "coordinator/rpc/admin_rpc.h"
+#include "coordinator/rpc/cluster_convert.h"
 #include "coordinator/rpc/cluster_rpc.h"
 #include "coordinator/rpc/inference_rpc.h"
 #include "coordinator/rpc/listener.h"
 #include "coordinator/rpc/refusals.h"
+#include "coordinator/service/model_registry.h"
 #include "proto/credentials/credentials.h"
+#include "proto/message_json.h"
 #include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
@@ -43,6 +46,55 @@ void LogFromGrpc(gpr_log_func_args* args) {
   static Refusals refusals;  // gRPC takes a function and nothing for it
   refusals.OnLine(args->file, args->message, absl::Now());
   spdlog::debug("grpc: {} ({}:{})", args->message, args->file, args->line);
+}
+
+cluster::v1::Quantiles ToProto(const RecentDurations::Quantiles& quantiles) {
+  cluster::v1::Quantiles out;
+  out.set_count(quantiles.count);
+  out.set_p50_seconds(absl::ToDoubleSeconds(quantiles.p50));
+  out.set_p99_seconds(absl::ToDoubleSeconds(quantiles.p99));
+  return out;
+}
+
+cluster::v1::ClusterStatus StatusOf(const std::string& version, const Server::Parts& parts,
+                                    absl::Time started) {
+  cluster::v1::ClusterStatus status;
+  Dispatcher::Counts sum;
+  bool draining = false;
+  std::vector<std::string> names;
+  const ModelRegistry& models = parts.service->models();
+  for (const HostedModel& hosted : models.All()) {
+    cluster::v1::ModelStatus& of = *status.add_models();
+    const Dispatcher::Counts counts = hosted.dispatcher->counts();
+    of.set_name(hosted.model->name);
+    of.set_state(hosted.state());
+    of.set_queued_requests(static_cast<int32_t>(counts.queued));
+    of.set_running_requests(static_cast<int32_t>(counts.running));
+    of.set_migrations(counts.migrations);
+    sum += counts;
+    draining = hosted.dispatcher->draining() && (draining || names.empty());
+    names.push_back(hosted.model->name);
+  }
+  for (const std::string& name : models.Loading()) {
+    cluster::v1::ModelStatus& of = *status.add_models();
+    of.set_name(name);
+    of.set_state(ModelRegistry::kLoading);
+  }
+  status.set_version(version);
+  status.set_model_name(absl::StrJoin(names, ", "));
+  status.set_serving(models.serving());
+  status.set_draining(draining);
+  status.set_queued_requests(static_cast<int32_t>(sum.queued));
+  status.set_running_requests(static_cast<int32_t>(sum.running));
+  status.set_migrations(sum.migrations);
+  status.set_uptime_seconds(absl::ToDoubleSeconds(parts.clock->Now() - started));
+  const LatencyWatch::Latencies latencies = parts.latencies->Read();
+  cluster::v1::RecentLatencies& to = *status.mutable_latencies();
+  to.set_window_seconds(absl::ToDoubleSeconds(latencies.window));
+  *to.mutable_first_token() = ToProto(latencies.first_token);
+  *to.mutable_inter_token() = ToProto(latencies.inter_token);
+  for (const JobStatus& job : parts.cluster->Status()) *status.add_jobs() = ToProto(job);
+  return status;
 }
 
 int DefaultDescriptors() {
@@ -67,12 +119,10 @@ class Server::Impl {
  public:
   Impl(const Options& options, const Parts& parts)
       : options_(options),
+        parts_(parts),
         inference_(parts.service),
         admin_(parts.admin),
-        cluster_(options.cluster, parts.cluster,
-                 [version = options.version, parts, started = parts.clock->Now()] {
-                   return Summary(version, parts, started);
-                 }) {}
+        cluster_(options.cluster, parts.cluster, [this] { return Status(); }) {}
 
   absl::Status Start(const HostPort& address, int max_descriptors) {
     SKEIN_ASSIGN_OR_RETURN(listener_, Listener::Open(address));
@@ -99,6 +149,8 @@ class Server::Impl {
   // Has the port that was taken.
   const HostPort& address() const { return listener_->address(); }
 
+  cluster::v1::ClusterStatus Status() const { return StatusOf(options_.version, parts_, started_); }
+
   void SetServing(bool serving) {
     // Services are named: the call without a name would also set those that somebody watches in
     // vain.
@@ -115,42 +167,9 @@ class Server::Impl {
   }
 
  private:
-  static cluster::v1::ClusterStatus Summary(const std::string& version, const Parts& parts,
-                                            absl::Time started) {
-    cluster::v1::ClusterStatus status;
-    Dispatcher::Counts sum;
-    bool draining = false;
-    std::vector<std::string> names;
-    const ModelRegistry& models = parts.service->models();
-    for (const HostedModel& hosted : models.All()) {
-      cluster::v1::ModelStatus& of = *status.add_models();
-      const Dispatcher::Counts counts = hosted.dispatcher->counts();
-      of.set_name(hosted.model->name);
-      of.set_state(hosted.state());
-      of.set_queued_requests(static_cast<int32_t>(counts.queued));
-      of.set_running_requests(static_cast<int32_t>(counts.running));
-      of.set_migrations(counts.migrations);
-      sum += counts;
-      draining = hosted.dispatcher->draining() && (draining || names.empty());
-      names.push_back(hosted.model->name);
-    }
-    for (const std::string& name : models.Loading()) {
-      cluster::v1::ModelStatus& of = *status.add_models();
-      of.set_name(name);
-      of.set_state(ModelRegistry::kLoading);
-    }
-    status.set_version(version);
-    status.set_model_name(absl::StrJoin(names, ", "));
-    status.set_serving(models.serving());
-    status.set_draining(draining);
-    status.set_queued_requests(static_cast<int32_t>(sum.queued));
-    status.set_running_requests(static_cast<int32_t>(sum.running));
-    status.set_migrations(sum.migrations);
-    status.set_uptime_seconds(absl::ToDoubleSeconds(parts.clock->Now() - started));
-    return status;
-  }
-
   const Options options_;
+  const Parts parts_;
+  const absl::Time started_ = parts_.clock->Now();
   InferenceRpc inference_;
   AdminRpc admin_;
   ClusterRpc cluster_;
@@ -179,6 +198,8 @@ absl::Status Server::Start(const Options& options, const Parts& parts) {
   impl_->SetServing(serving_);
   return absl::OkStatus();
 }
+
+std::string Server::StatusJson() const { return ToJson(impl_->Status()); }
 
 void Server::SetServing(bool serving) {
   MutexLock lock(&mutex_);

@@ -14,6 +14,7 @@
 #include "coordinator/rpc/admin.h"
 #include "coordinator/rpc/cluster_rpc.h"
 #include "coordinator/service/inference_service.h"
+#include "coordinator/service/latency_watch.h"
 
 namespace skein::coordinator {
 
@@ -36,6 +37,7 @@ class Server {
     InferenceService* service = nullptr;
     Cluster* cluster = nullptr;
     Admin* admin = nullptr;
+    const LatencyWatch* latencies = nullptr;
     const Clock* clock = nullptr;
   };
 
@@ -50,6 +52,9 @@ class Server {
 
   // Returns HOST:PORT, with the port that was taken.
   const std::string& address() const { return address_; }
+
+  // What GetStatus answers, as `skein status --json` prints it. Once it has started; any thread.
+  std::string StatusJson() const;
 
   // Sets what the health service says; may come before Start.
   void SetServing(bool serving);

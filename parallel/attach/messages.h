@@ -11,6 +11,7 @@
 #include "base/expert_load.h"
 #include "parallel/attach/protocol.h"
 #include "parallel/comm/progress.h"
+#include "parallel/comm/rank_times.h"
 #include "parallel/plan/plan.h"
 #include "topology/machine.h"
 #include "topology/topology.h"
@@ -59,8 +60,9 @@ struct Heartbeat {
   // Leaders list threads that schedule or wait, by name, with the time since each last said that it
   // lives.
   std::map<std::string, absl::Duration> threads;
-  uint64_t messages_taken = 0;        // of those with RequestUpdates that were sent to the rank
-  std::optional<ExpertLoad> experts;  // of the rank's layers, where rows have chosen some
+  uint64_t messages_taken = 0;           // of those with RequestUpdates that were sent to the rank
+  std::optional<ExpertLoad> experts;     // of the rank's layers, where rows have chosen some
+  std::optional<comm::RankTimes> times;  // since it was ready for steps
 };
 
 }  // namespace skein::attach

@@ -70,6 +70,7 @@ absl::Status Communicator::CheckOnHost(Operation operation, Stream stream) const
 
 absl::Status Communicator::GiveToDevice(const Call& call, int64_t last, Stream stream,
                                         absl::FunctionRef<absl::Status()> give) {
+  const OperationTracker::Group::GivenToDevice given(line_);
   if (step_begins_ && !IsMessage(call.operation)) {
     SKEIN_RETURN_IF_ERROR(device_->BeginStep(*step_, order_, stream));
     step_begins_ = false;
@@ -257,6 +258,7 @@ absl::Status Communicator::failure() const {
 void Communicator::Track(OperationTracker::Group* line) {
   line_ = line;
   patience_.pulse = &line->pulse();
+  patience_.clock = line->clock();
   if (device_calls_ != nullptr) line_->set_device(device_calls_);
 }
 

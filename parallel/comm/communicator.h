@@ -106,8 +106,9 @@ class Communicator {
     step_begins_ = true;
     if (line_ != nullptr) line_->set_step(step);
   }
-  // From now on every call is published in `line` while it lasts, and beats the pulse of `line`
-  // while it waits. Must precede the first call; `line` outlives the communicator.
+  // From now on every call is published in `line` while it lasts, beats the pulse of `line` while
+  // it waits, and tells the clock of `line` how long. Must precede the first call; `line` outlives
+  // the communicator.
   void Track(OperationTracker::Group* line);
   // From now on views of other streams than kHostStream go by way of the host's memory, where sums
   // are made of floats; AllGather is Unimplemented for them. `copies` outlives the communicator.

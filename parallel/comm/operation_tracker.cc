@@ -38,13 +38,16 @@ OperationTracker::Group::Line& OperationTracker::Group::LineOf(Operation operati
 
 void OperationTracker::Group::Enter(const Call& call) {
   Line& line = LineOf(call.operation);
-  line.since_ns.store(Pulse::NowNs(), std::memory_order_relaxed);
+  const int64_t now = Pulse::NowNs();
+  line.since_ns.store(now, std::memory_order_relaxed);
   line.step.store(step_, std::memory_order_relaxed);
   line.call.store(Pack(call), std::memory_order_release);
+  clock_->Enter(now);
 }
 
 void OperationTracker::Group::Leave(Operation operation) {
   Line& line = LineOf(operation);
+  clock_->Leave(Pulse::NowNs());
   line.call.store(line.call.load(std::memory_order_relaxed) & ~kInProgress,
                   std::memory_order_release);
 }
@@ -114,7 +117,7 @@ int64_t OperationTracker::Group::entered() const {
 OperationTracker::Group* OperationTracker::AddGroup(std::string name, std::vector<int> ranks,
                                                     int self) {
   MutexLock lock(&mutex_);
-  groups_.push_back(std::make_unique<Group>(std::move(name), std::move(ranks), self));
+  groups_.push_back(std::make_unique<Group>(std::move(name), std::move(ranks), self, &clock_));
   return groups_.back().get();
 }
 
@@ -123,12 +126,15 @@ void OperationTracker::BeginStep(int64_t step, absl::Duration deadline) {
   step_.store(step, std::memory_order_relaxed);
   if (oldest_.load(std::memory_order_relaxed) == kNoStep) {
     oldest_.store(step, std::memory_order_relaxed);
+    clock_.SetBusy(true, Pulse::NowNs());
   }
 }
 
 void OperationTracker::EndStep(std::optional<int64_t> next) {
   oldest_.store(next.value_or(kNoStep), std::memory_order_relaxed);
-  if (!next.has_value()) step_.store(kNoStep, std::memory_order_relaxed);
+  if (next.has_value()) return;
+  step_.store(kNoStep, std::memory_order_relaxed);
+  clock_.SetBusy(false, Pulse::NowNs());
 }
 
 void OperationTracker::LookAtDevices() const {

@@ -17,6 +17,8 @@
 #include "parallel/comm/call.h"
 #include "parallel/comm/progress.h"
 #include "parallel/comm/pulse.h"
+#include "parallel/comm/rank_clock.h"
+#include "parallel/comm/rank_times.h"
 
 namespace skein::comm {
 
@@ -34,8 +36,8 @@ class DeviceReport {
   virtual std::optional<int64_t> step() const { return std::nullopt; }
 };
 
-// One rank's calls and steps. A call costs three atomic stores and a look at the clock; nobody
-// waits for anybody. Groups may be added while others work.
+// One rank's calls and steps. A call costs three atomic stores, two looks at the clock and two
+// locks that nobody else wants; nobody waits for anybody. Groups may be added while others work.
 class OperationTracker {
  public:
   class Group;
@@ -48,6 +50,11 @@ class OperationTracker {
   // take. Steps end in their order; `next` is the oldest one that is still under way.
   void BeginStep(int64_t step, absl::Duration deadline);
   void EndStep(std::optional<int64_t> next = std::nullopt);
+
+  // From now on the rank's time counts: it is ready for steps, and has none.
+  void StartTimes() { clock_.Start(Pulse::NowNs()); }
+  // Where it went since; none before. Any thread.
+  std::optional<RankTimes> Times() const { return clock_.Read(); }
 
   // Asks the devices that make calls by themselves how far they are: what Read() tells of them is
   // of the last such look, or of a wait's. A thread that may wait for a device calls it now and
@@ -66,6 +73,7 @@ class OperationTracker {
   std::atomic<int64_t> step_ = kNoStep;    // the last one that has begun
   std::atomic<int64_t> oldest_ = kNoStep;  // under way
   std::atomic<int64_t> deadline_ns_ = absl::ToInt64Nanoseconds(absl::InfiniteDuration());
+  mutable RankClock clock_;
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<Group>> groups_ ABSL_GUARDED_BY(mutex_);
 };
@@ -87,12 +95,31 @@ class OperationTracker::Group {
     const Operation operation_;
   };
 
-  Group(std::string name, std::vector<int> ranks, int self)
-      : name_(std::move(name)), ranks_(std::move(ranks)), self_(self) {}
+  // While it lives a device is given the call in progress: for the host that is work of the step,
+  // and no exchange. `group` may be null.
+  class GivenToDevice {
+   public:
+    explicit GivenToDevice(Group* group) : group_(group) {
+      if (group_ != nullptr) group_->clock_->Leave(Pulse::NowNs());
+    }
+    ~GivenToDevice() {
+      if (group_ != nullptr) group_->clock_->Enter(Pulse::NowNs());
+    }
+    GivenToDevice(const GivenToDevice&) = delete;
+
+   private:
+    Group* const group_;
+  };
+
+  // `clock` outlives the group.
+  Group(std::string name, std::vector<int> ranks, int self, RankClock* clock)
+      : name_(std::move(name)), ranks_(std::move(ranks)), self_(self), clock_(clock) {}
 
   const std::string& name() const { return name_; }
   // The pulse that the group's calls beat while they wait.
   Pulse& pulse() { return pulse_; }
+  // The rank's.
+  RankClock* clock() { return clock_; }
   // Sets the report of a device that makes some of the group's calls by itself; null where there is
   // none.
   void set_device(std::shared_ptr<const DeviceReport> device) {
@@ -127,6 +154,7 @@ class OperationTracker::Group {
   const std::string name_;
   const std::vector<int> ranks_;
   const int self_;
+  RankClock* const clock_;
   Line collective_;
   Line message_;
   Pulse pulse_;

@@ -7,10 +7,15 @@
 
 namespace skein::comm {
 
-// Beaten by one thread, read by any. A beat costs a look at the clock and a store.
+// Beaten by one thread, read by any. A beat costs a look at the clock, which it returns, and a
+// store.
 class Pulse {
  public:
-  void Beat() { last_ns_.store(NowNs(), std::memory_order_relaxed); }
+  int64_t Beat() {
+    const int64_t now_ns = NowNs();
+    last_ns_.store(now_ns, std::memory_order_relaxed);
+    return now_ns;
+  }
   // The time of the last beat on the steady clock, in ns; 0 before the first beat.
   int64_t last_ns() const { return last_ns_.load(std::memory_order_relaxed); }
 

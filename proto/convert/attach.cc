@@ -50,6 +50,12 @@ wire::OperationInProgress ToProto(const comm::OperationInProgress& operation,
   return out;
 }
 
+// Sums of such times stay finite, whatever a stranger says.
+absl::Duration PassedTime(double seconds) {
+  constexpr double kCentury = 3.2e9;
+  return absl::Seconds(seconds >= 0 ? std::min(seconds, kCentury) : 0);  // NaN is 0
+}
+
 std::optional<comm::OperationInProgress> FromProto(const wire::OperationInProgress& operation) {
   const std::optional<comm::Operation> kind = comm::ParseOperation(operation.operation());
   if (!kind.has_value()) return std::nullopt;
@@ -188,6 +194,16 @@ wire::Heartbeat ToProto(const attach::Heartbeat& heartbeat) {
     (*out.mutable_threads())[thread] = absl::ToDoubleSeconds(still);
   }
   if (heartbeat.experts) *out.mutable_experts() = ToProto(*heartbeat.experts);
+  if (heartbeat.times) *out.mutable_times() = ToProto(*heartbeat.times);
+  return out;
+}
+
+wire::RankTimes ToProto(const comm::RankTimes& times) {
+  wire::RankTimes out;
+  out.set_compute_seconds(absl::ToDoubleSeconds(times.compute));
+  out.set_transfer_seconds(absl::ToDoubleSeconds(times.transfer));
+  out.set_bubble_seconds(absl::ToDoubleSeconds(times.bubble));
+  out.set_waiting_seconds(absl::ToDoubleSeconds(times.waiting));
   return out;
 }
 
@@ -220,6 +236,11 @@ attach::Heartbeat FromProto(const wire::Heartbeat& heartbeat) {
   if (heartbeat.has_experts()) {
     const wire::ExpertLoad& load = heartbeat.experts();
     out.experts = {load.rows(), load.layer(), load.expert(), load.of_average()};
+  }
+  if (heartbeat.has_times()) {
+    const wire::RankTimes& times = heartbeat.times();
+    out.times = {PassedTime(times.compute_seconds()), PassedTime(times.transfer_seconds()),
+                 PassedTime(times.bubble_seconds()), PassedTime(times.waiting_seconds())};
   }
   return out;
 }

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "base/expert_load.h"
 #include "parallel/attach/messages.h"
+#include "parallel/comm/rank_times.h"
 #include "proto/cluster.pb.h"
 
 namespace skein::convert {
@@ -37,6 +38,7 @@ attach::Ready FromProto(const cluster::v1::Ready& wire);
 // without an operation. An operation of an unknown kind is dropped: no worker sends one.
 cluster::v1::Heartbeat ToProto(const attach::Heartbeat& heartbeat);
 cluster::v1::ExpertLoad ToProto(const ExpertLoad& load);
+cluster::v1::RankTimes ToProto(const comm::RankTimes& times);
 attach::Heartbeat FromProto(const cluster::v1::Heartbeat& wire);
 
 cluster::v1::Failure ToProto(const absl::Status& failure);

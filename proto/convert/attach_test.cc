@@ -269,7 +269,11 @@ attach::Heartbeat PlainHeartbeat() {
                    .entered = {{"tp of replica 0, stage 1", 812}, {"replica 0", 6}}},
       .threads = {{"scheduler", absl::Milliseconds(250)}, {"listener", absl::Seconds(4)}},
       .messages_taken = uint64_t{1} << 63,
-      .experts = ExpertLoad{.rows = 900, .layer = 3, .expert = 17, .of_average = 2.5}};
+      .experts = ExpertLoad{.rows = 900, .layer = 3, .expert = 17, .of_average = 2.5},
+      .times = comm::RankTimes{.compute = absl::Seconds(8),
+                               .transfer = absl::Milliseconds(500),
+                               .bubble = absl::Milliseconds(250),
+                               .waiting = absl::Seconds(4)}};
 }
 
 TEST(HeartbeatTest, EveryFieldOfTheWireIsSet) {
@@ -294,6 +298,23 @@ TEST(HeartbeatTest, EveryFieldOfTheWireIsSet) {
   EXPECT_EQ(got.experts().layer(), 3);
   EXPECT_EQ(got.experts().expert(), 17);
   EXPECT_EQ(got.experts().of_average(), 2.5);
+  EXPECT_EQ(got.times().compute_seconds(), 8);
+  EXPECT_EQ(got.times().transfer_seconds(), 0.5);
+  EXPECT_EQ(got.times().bubble_seconds(), 0.25);
+  EXPECT_EQ(got.times().waiting_seconds(), 4);
+}
+
+// Strangers' numbers.
+TEST(HeartbeatTest, TimesStayFinite) {
+  wire::Heartbeat heartbeat;
+  heartbeat.mutable_times()->set_compute_seconds(std::numeric_limits<double>::quiet_NaN());
+  heartbeat.mutable_times()->set_transfer_seconds(std::numeric_limits<double>::infinity());
+  heartbeat.mutable_times()->set_bubble_seconds(-1);
+  heartbeat.mutable_times()->set_waiting_seconds(1e300);
+  const comm::RankTimes times = FromProto(heartbeat).times.value();
+  EXPECT_EQ(times.compute, absl::ZeroDuration());
+  EXPECT_EQ(times.bubble, absl::ZeroDuration());
+  EXPECT_LT(times.Sum(), absl::InfiniteDuration());
 }
 
 // Fields are set by the names of the wire, not of the codec.
@@ -319,6 +340,10 @@ wire::Heartbeat WireHeartbeat() {
   heartbeat.mutable_experts()->set_layer(3);
   heartbeat.mutable_experts()->set_expert(17);
   heartbeat.mutable_experts()->set_of_average(2.5);
+  heartbeat.mutable_times()->set_compute_seconds(8);
+  heartbeat.mutable_times()->set_transfer_seconds(0.5);
+  heartbeat.mutable_times()->set_bubble_seconds(0.25);
+  heartbeat.mutable_times()->set_waiting_seconds(4);
   return heartbeat;
 }
 
@@ -339,6 +364,7 @@ TEST(HeartbeatTest, EveryFieldOfTheWireIsRead) {
               ElementsAre(Pair("replica 0", 6), Pair("tp of replica 0, stage 1", 812)));
   EXPECT_EQ(got.messages_taken, uint64_t{1} << 63);
   EXPECT_EQ(got.experts, (ExpertLoad{.rows = 900, .layer = 3, .expert = 17, .of_average = 2.5}));
+  EXPECT_EQ(got.times, PlainHeartbeat().times);
   EXPECT_THAT(got.threads, ElementsAre(Pair("listener", absl::Seconds(4)),
                                        Pair("scheduler", absl::Milliseconds(250))));
 }

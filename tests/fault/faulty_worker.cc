@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,7 +60,7 @@ Hook StopAt(const std::string& at) {
   };
 }
 
-// A step has one or both of these.
+// A step has one or both of these. Between exchanges: for others the rank computes.
 Hook SlowSteps(absl::Duration pause) {
   return [pause](const comm::Call& call) {
     const bool slow = call.operation == Operation::kAllGather || call.operation == Operation::kSend;
@@ -78,8 +79,10 @@ bool Parse(const std::string& text, Fault* fault) {
   return true;
 }
 
-void AddHooks(comm::Communicator& group, int rank, const Fault& fault, absl::Duration slow) {
-  Hook before = SlowSteps(slow);
+// `slow` is of all ranks, or of `slow_rank` alone.
+void AddHooks(comm::Communicator& group, int rank, const Fault& fault, absl::Duration slow,
+              std::optional<int> slow_rank) {
+  Hook before = SlowSteps(rank == slow_rank.value_or(rank) ? slow : absl::ZeroDuration());
   Hook inside;
   if (rank == fault.rank && group.name() == fault.group) {
     if (fault.inside) {
@@ -149,6 +152,8 @@ int Main(int argc, char** argv) {
   app.add_flag("--overlap,!--no-overlap", options.overlap, "as of the worker");
   app.add_option("--fault", text, "GROUP:RANK:before|inside:CALL");
   AddDuration(app, "--slow", slow, "every all-gather and every message waits for so long before");
+  std::optional<int> slow_rank;
+  app.add_option("--slow-rank", slow_rank, "--slow is of this rank alone");
   std::string gate;
   app.add_option("--warm-up", gate, "late; warming up ends once this file is there");
   AddDuration(app, "--warm-up-timeout", options.warm_up_timeout, "instead of the worker's");
@@ -172,7 +177,7 @@ int Main(int argc, char** argv) {
     return 1;
   }
   options.on_group = [&, rank = (*mpi)->rank()](comm::Communicator& group) {
-    AddHooks(group, rank, fault, slow);
+    AddHooks(group, rank, fault, slow, slow_rank);
   };
   // Ranks are late all or none, since they meet as they warm up.
   if (!gate.empty() || !fails.empty()) {

@@ -65,7 +65,10 @@ attach::Hello HelloOf(const AttachmentOptions& options) {
 
 attach::Heartbeat HeartbeatOf(const AttachmentOptions& options, const Inbox& inbox) {
   attach::Heartbeat beat;
-  if (options.tracker != nullptr) beat.progress = options.tracker->Read();
+  if (options.tracker != nullptr) {
+    beat.progress = options.tracker->Read();
+    beat.times = options.tracker->Times();
+  }
   if (options.experts != nullptr) beat.experts = options.experts->Read();
   // A leader whose followers are busy takes nothing; whether they are stuck is for others to judge.
   const bool waits = options.beats != nullptr && options.beats->AnyExcused();

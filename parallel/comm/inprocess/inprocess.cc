@@ -91,7 +91,10 @@ absl::Status InProcessCommunicator::FailLocked(absl::Status why) {
 }
 
 bool InProcessCommunicator::WaitExpired(SteadyTime deadline) {
-  return !group_->changed.WaitUntil(&group_->mutex, deadline);
+  const int64_t begin_ns = Pulse::NowNs();
+  const bool expired = !group_->changed.WaitUntil(&group_->mutex, deadline);
+  if (patience().clock != nullptr) patience().clock->AddWaited(Pulse::NowNs() - begin_ns);
+  return expired;
 }
 
 absl::Status InProcessCommunicator::AwaitPhase(SteadyTime deadline) {

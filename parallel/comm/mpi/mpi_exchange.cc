@@ -47,7 +47,8 @@ absl::Status MpiExchange::TradeFrames(const Call& call, absl::Span<const Parcel>
     SKEIN_RETURN_IF_ERROR(link_.StartSend(ConstBytes(frame).first(kHeaderBytes + payload.size()),
                                           peer, MpiLink::kFrames, request(kFrameOut, peer)));
   }
-  SKEIN_ASSIGN_OR_RETURN(const bool entered, link_.Await(absl::MakeSpan(requests_)));
+  SKEIN_ASSIGN_OR_RETURN(const bool entered,
+                         link_.Await(absl::MakeSpan(requests_), MpiLink::For::kPeers));
   if (!entered) {
     const std::vector<int> absent = PeersInFlight({kFrameIn});
     return again || absent.empty() ? NeverFinished(PeersInFlight({kFrameIn, kFrameOut}), call,
@@ -71,7 +72,8 @@ absl::Status MpiExchange::TradePayloads(const Call& call, absl::Span<const Parce
     SKEIN_RETURN_IF_ERROR(link_.StartSend(ConstBytes(payload_out_).subspan(staged_[peer], bytes),
                                           peer, MpiLink::kPayloads, request(kPayloadOut, peer)));
   }
-  SKEIN_ASSIGN_OR_RETURN(const bool finished, link_.Await(absl::MakeSpan(requests_)));
+  SKEIN_ASSIGN_OR_RETURN(const bool finished,
+                         link_.Await(absl::MakeSpan(requests_), MpiLink::For::kBytes));
   if (finished) return absl::OkStatus();
   return NeverFinished(PeersInFlight({kPayloadIn, kPayloadOut}), call, link_.name(),
                        link_.timeout());

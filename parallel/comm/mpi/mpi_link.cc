@@ -51,20 +51,33 @@ absl::Status MpiLink::StartReceive(Bytes bytes, int from, Lane lane, MPI_Request
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> MpiLink::Await(absl::Span<MPI_Request> requests) {
+absl::StatusOr<bool> MpiLink::Await(absl::Span<MPI_Request> requests, For what) {
+  RankClock* const clock = what == For::kPeers ? patience_.clock : nullptr;
+  int64_t idle_ns = 0;  // the time of the last poll, where it found nothing
+  const auto count_wait = [&](int64_t now_ns) {
+    if (idle_ns != 0) clock->AddWaited(now_ns - idle_ns);
+    idle_ns = now_ns;
+  };
   finished_.resize(requests.size());
   Backoff backoff(patience_.spin);
   while (true) {
     int count = 0;
     SKEIN_RETURN_IF_MPI_ERROR(MPI_Testsome(static_cast<int>(requests.size()), requests.data(),
                                            &count, finished_.data(), MPI_STATUSES_IGNORE));
+    if (count != 0 && idle_ns != 0) {
+      count_wait(Pulse::NowNs());
+      idle_ns = 0;
+    }
     if (count == MPI_UNDEFINED) return true;  // no request is left
     if (count > 0) {
       backoff.Reset();
       continue;
     }
     if (patience_.failed) return absl::AbortedError("aborted");  // failure() tells why
-    if (patience_.pulse != nullptr) patience_.pulse->Beat();
+    if (patience_.pulse != nullptr) {
+      const int64_t now_ns = patience_.pulse->Beat();
+      if (clock != nullptr) count_wait(now_ns);
+    }
     if (std::chrono::steady_clock::now() > patience_.deadline) return false;
     backoff.Pause();
   }

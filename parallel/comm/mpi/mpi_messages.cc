@@ -50,7 +50,7 @@ absl::Status MpiMessages::MakeRoom(size_t bytes, int to) {
   while (!peer.outgoing.empty()) {
     Outgoing& oldest = peer.outgoing.front();
     if (peer.outgoing_bytes + bytes > kSendWindowBytes) {
-      SKEIN_ASSIGN_OR_RETURN(const bool taken, link_.Await(oldest.requests));
+      SKEIN_ASSIGN_OR_RETURN(const bool taken, link_.Await(oldest.requests, MpiLink::For::kPeers));
       if (!taken) {
         return NeverEntered({to}, {Operation::kReceive, link_.rank(), oldest.number, 0},
                             link_.name(), link_.timeout());
@@ -81,7 +81,7 @@ absl::Status MpiMessages::Receive(const Call& call, Bytes data) {
   const absl::Span<MPI_Request> incoming(&incoming_, 1);
   SKEIN_RETURN_IF_ERROR(
       link_.StartReceive(absl::MakeSpan(frame_in_), from, MpiLink::kMessageFrames, incoming_));
-  SKEIN_ASSIGN_OR_RETURN(const bool entered, link_.Await(incoming));
+  SKEIN_ASSIGN_OR_RETURN(const bool entered, link_.Await(incoming, MpiLink::For::kPeers));
   if (!entered) return NeverEntered({from}, send, link_.name(), link_.timeout());
   if (const Call theirs = CallOf(frame_in_); theirs != send) {
     return Mismatch(link_.rank(), call, from, theirs, link_.name());
@@ -93,7 +93,7 @@ absl::Status MpiMessages::Receive(const Call& call, Bytes data) {
   if (payload_in_.size() < data.size()) payload_in_.resize(data.size());
   const Bytes room = absl::MakeSpan(payload_in_).first(data.size());
   SKEIN_RETURN_IF_ERROR(link_.StartReceive(room, from, MpiLink::kMessagePayloads, incoming_));
-  SKEIN_ASSIGN_OR_RETURN(const bool finished, link_.Await(incoming));
+  SKEIN_ASSIGN_OR_RETURN(const bool finished, link_.Await(incoming, MpiLink::For::kBytes));
   if (!finished) return NeverFinished({from}, send, link_.name(), link_.timeout());
   CopyBytes(room, data.data());
   return absl::OkStatus();

@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace skein::client {
+namespace skein {
 
 // As protobuf maps messages to JSON (64-bit integers are strings, bytes are base64), in one line,
 // with the fields' own names and with fields that are zero.
@@ -19,4 +19,4 @@ inline std::string ToJson(const google::protobuf::Message& message) {
   return status.ok() ? json : "{}";
 }
 
-}  // namespace skein::client
+}  // namespace skein
