@@ -35,6 +35,7 @@
 #include "client/scale/bench_scale.h"
 #include "client/serve/serve.h"
 #include "client/status.h"
+#include "client/top.h"
 #include "client/topo.h"
 #include "client/worker_command.h"
 
@@ -119,6 +120,11 @@ int Main(int argc, char** argv) {
   StatusFlags status_flags;
   CLI::App* status = app.add_subcommand("status", "Show plan, ranks and speed");
   DeclareStatus(*status, status_flags);
+
+  TopFlags top_flags;
+  CLI::App* top =
+      app.add_subcommand("top", "Show what the cluster does on the whole terminal, every second");
+  DeclareTop(*top, top_flags);
 
   bool models_json = false;
   CLI::App* models = app.add_subcommand("models", "List what is served");
@@ -251,14 +257,16 @@ int Main(int argc, char** argv) {
     return Serve(serve_flags);
   }
   Endpoint endpoint{.address = coordinator};
-  if (generate->parsed() || chat->parsed() || status->parsed() || models->parsed() ||
-      model->parsed() || drain->parsed() || bench_serve->parsed() || IsLive(plan_flags, *plan) ||
+  if (generate->parsed() || chat->parsed() || status->parsed() || top->parsed() ||
+      models->parsed() || model->parsed() || drain->parsed() || bench_serve->parsed() ||
+      IsLive(plan_flags, *plan) ||
       IsLive(topo_flags, *topo)) {
     if (const int code = LoadTls(tls, endpoint); code != kExitOk) return code;
   }
   if (generate->parsed()) return Generate(endpoint, generate_flags);
   if (chat->parsed()) return Chat(endpoint, chat_flags);
   if (status->parsed()) return Status(endpoint, status_flags);
+  if (top->parsed()) return Top(endpoint, top_flags);
   if (models->parsed()) return Models(endpoint, models_json);
   if (model->parsed()) {
     model_flags.model_flags = model_flags.add->remaining();

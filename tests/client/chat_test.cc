@@ -1,9 +1,4 @@
 // `skein chat` against a coordinator in the test's process.
-#include <poll.h>
-#include <pty.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/template/chat_template.h"
+#include "tests/client/pseudo_terminal.h"
 #include "tests/client/skein_program.h"
 
 namespace skein::client {
@@ -89,45 +85,9 @@ TEST_F(ChatTest, AnAnswerThatFailsEndsAScript) {
   EXPECT_TRUE(prompts_.empty());
 }
 
-// A terminal with the program on it.
-class Terminal {
- public:
-  explicit Terminal(const std::string& coordinator) {
-    pid_ = forkpty(&fd_, nullptr, nullptr, nullptr);
-    if (pid_ != 0) return;
-    execl("client/skein", "skein", "chat", "--coordinator", coordinator.c_str(), nullptr);
-    _exit(127);
-  }
-  ~Terminal() { close(fd_); }
-  void Type(const std::string& text) {
-    EXPECT_EQ(write(fd_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
-  }
-  bool Shows(const std::string& text) {
-    while (shown_.find(text) == std::string::npos) {
-      pollfd polled = {.fd = fd_, .events = POLLIN};
-      char bytes[4096];
-      if (poll(&polled, 1, 20'000) <= 0) return false;
-      const ssize_t count = read(fd_, bytes, sizeof(bytes));
-      if (count <= 0) return false;
-      shown_.append(bytes, static_cast<size_t>(count));
-    }
-    return true;
-  }
-  int Wait() const {
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-
- private:
-  int fd_ = -1;
-  pid_t pid_;
-  std::string shown_;
-};
-
 TEST_F(ChatTest, AtATerminalAFailedMessageIsForgottenAndTheChatGoesOn) {
   Serve();
-  Terminal terminal(coordinator_.address());
+  PseudoTerminal terminal({"chat", "--coordinator", coordinator_.address()});
   EXPECT_TRUE(terminal.Shows("> "));
   terminal.Type(std::string(80, 'x') + "\n");
   EXPECT_TRUE(terminal.Shows("the context of fake holds 64 tokens"));

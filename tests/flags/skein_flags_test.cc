@@ -80,6 +80,27 @@ void StatusWait() {
   EXPECT_THAT(waited.err, HasSubstr("no replica serves after 300ms"));
 }
 
+// At a terminal, where half a second passes before somebody types q.
+std::string Top(SharedCluster& shared, const std::string& flags) {
+  return Run("sh",
+             absl::StrCat("-c '(sleep 0.5; printf q; sleep 0.2) | script -qec \"", kSkein,
+                          " top --coordinator=", shared.address(), " ", flags, "\" /dev/null'"))
+      .out;
+}
+int64_t TimesShown(const std::string& output) {
+  int64_t times = 0;
+  for (size_t at = 0; (at = output.find("\x1b[H", at)) != std::string::npos; ++at) ++times;
+  return times;
+}
+void TopInterval(SharedCluster& shared) {
+  EXPECT_EQ(TimesShown(Top(shared, "--interval=1h")), 1);
+  EXPECT_GE(TimesShown(Top(shared, "--interval=100ms")), 3);
+}
+void TopOnce(SharedCluster& shared) {
+  EXPECT_EQ(TimesShown(Top(shared, "--once")), 0);
+  EXPECT_THAT(Top(shared, "--once"), HasSubstr("bard: serving"));
+}
+
 // Whatever `command` prints is JSON with the flag, and is none without.
 void PrintsJson(SharedCluster& shared, const std::string& command, const std::string& key) {
   const std::string line = absl::StrCat(command, " --coordinator=", shared.address());
@@ -169,6 +190,9 @@ FlagCases OtherCases(SharedCluster& shared) {
       HelpCase(kSkein, "status"),
       {{"status", "--wait"}, StatusWait},
       {{"status", "--json"}, [&] { PrintsJson(shared, "status", "jobs"); }},
+      HelpCase(kSkein, "top"),
+      {{"top", "--interval"}, [&] { TopInterval(shared); }},
+      {{"top", "--once"}, [&] { TopOnce(shared); }},
       HelpCase(kSkein, "models"),
       {{"models", "--json"}, [&] { PrintsJson(shared, "models", "models"); }},
       {{"bench", "--worker"}, BenchWorker},
