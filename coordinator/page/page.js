@@ -134,7 +134,7 @@ function showTiles(status) {
   const pages = load("total_pages");
   const looked = load("prompt_tokens");
   byId("tiles").replaceChildren(
-    tile("Tokens a second", count(rate), `${count(sum(replicas, (r) => r.tokens_total))} in all`, [spark()]),
+    tile("Tokens a second", count(rate), `${count(sum(replicas, (r) => r.tokens_total))} so far by these jobs`, [spark()]),
     tile("Requests", count(num(status.running_requests)), `running; ${count(num(status.queued_requests))} queued, ` +
       `${count(num(status.migrations))} moved`),
     latency("First token", status.latencies?.first_token),
