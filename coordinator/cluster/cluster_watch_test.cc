@@ -26,6 +26,37 @@ using ::testing::SizeIs;
 
 using ClusterWatchTest = ClusterTest;
 
+// A rank that computes for a minute and then waits: shares of late forget the minute.
+TEST_F(ClusterWatchTest, WhereTimeWentOfLateIsOfTenSeconds) {
+  const std::vector<TestRank> ranks = ServeJob("a", 2);
+  comm::RankTimes times;
+  const auto beat = [&](int half_seconds, absl::Duration comm::RankTimes::* activity) {
+    for (int i = 0; i < half_seconds; ++i) {
+      clock_.Advance(absl::Milliseconds(500));
+      times.*activity += absl::Milliseconds(500);
+      cluster_.OnHeartbeat(*ranks[0].id, {.times = times});
+      cluster_.OnHeartbeat(*ranks[1].id);
+    }
+  };
+  EXPECT_EQ(cluster_.Status()[0].ranks[0].times, std::nullopt);
+  beat(1, &comm::RankTimes::compute);
+  EXPECT_EQ(cluster_.Status()[0].ranks[0].recent_times, std::nullopt);
+  beat(119, &comm::RankTimes::compute);
+  beat(10, &comm::RankTimes::bubble);
+  RankStatus rank = cluster_.Status()[0].ranks[0];
+  EXPECT_EQ(rank.times, times);
+  EXPECT_EQ(rank.recent_times->bubble, absl::Seconds(5));
+  EXPECT_NEAR(absl::ToDoubleSeconds(rank.recent_times->compute), 5, 0.5);
+  beat(30, &comm::RankTimes::waiting);
+  rank = cluster_.Status()[0].ranks[0];
+  EXPECT_EQ(rank.recent_times->compute + rank.recent_times->bubble, absl::ZeroDuration());
+  EXPECT_NEAR(absl::ToDoubleSeconds(rank.recent_times->waiting), 10, 0.5);
+  // Of one that starts anew, or lies, no time is negative.
+  cluster_.OnHeartbeat(*ranks[0].id, {.times = comm::RankTimes{}});
+  EXPECT_GE(cluster_.Status()[0].ranks[0].recent_times->waiting, absl::ZeroDuration());
+  EXPECT_EQ(cluster_.Status()[0].ranks[1].times, std::nullopt);
+}
+
 TEST_F(ClusterWatchTest, ASilentRankIsLostAfterTheTimeout) {
   const std::vector<TestRank> a = ServeJob("a", 2);
   const std::vector<TestRank> b = ServeJob("b", 2);
