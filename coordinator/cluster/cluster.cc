@@ -13,8 +13,6 @@
 #include "base/units.h"
 #include "coordinator/cluster/decode_watch.h"
 #include "coordinator/cluster/hang.h"
-#include "coordinator/cluster/join_hosts.h"
-#include "coordinator/cluster/picture.h"
 #include "parallel/planner/predict_plan.h"
 #include "spdlog/spdlog.h"
 #include "topology/machine.h"
@@ -486,27 +484,6 @@ std::optional<JobStatus> Cluster::Find(const std::string& job_id, const std::str
     if (job.id == job_id && job.key == key) return StatusOfJob(job, clock_->Now());
   }
   return std::nullopt;
-}
-
-absl::StatusOr<topology::Topology> Cluster::Hosts() const {
-  MutexLock lock(&mutex_);
-  std::vector<topology::Topology> of_jobs;
-  for (const auto& [number, job] : jobs_) {
-    if (!job.over() && job.plan) of_jobs.push_back(topology::TopologyOf(job.machine));
-  }
-  return JoinHosts(std::move(of_jobs));
-}
-
-absl::StatusOr<std::string> Cluster::Picture(const std::string& job_id) const {
-  std::optional<std::pair<topology::Machine, plan::Plan>> of;  // drawn without the lock
-  {
-    MutexLock lock(&mutex_);
-    for (const auto& [number, job] : jobs_) {
-      if (job.id == job_id && !job.over() && job.plan) of.emplace(job.machine, *job.plan);
-    }
-  }
-  if (of.has_value()) return PictureOf(of->first, of->second);
-  return absl::NotFoundError(absl::StrCat("no job '", job_id, "' has a plan and is not over"));
 }
 
 }  // namespace skein::coordinator

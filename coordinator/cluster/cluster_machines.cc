@@ -1,0 +1,42 @@
+// What a cluster tells of its machines.
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/mutex.h"
+#include "coordinator/cluster/cluster.h"
+#include "coordinator/cluster/job.h"
+#include "coordinator/cluster/join_hosts.h"
+#include "coordinator/cluster/picture.h"
+#include "parallel/plan/plan.h"
+#include "topology/machine.h"
+#include "topology/topology.h"
+
+namespace skein::coordinator {
+
+absl::StatusOr<topology::Topology> Cluster::Hosts() const {
+  MutexLock lock(&mutex_);
+  std::vector<topology::Topology> of_jobs;
+  for (const auto& [number, job] : jobs_) {
+    if (!job.over() && job.plan) of_jobs.push_back(topology::TopologyOf(job.machine));
+  }
+  return JoinHosts(std::move(of_jobs));
+}
+
+absl::StatusOr<std::string> Cluster::Picture(const std::string& job_id) const {
+  std::optional<std::pair<topology::Machine, plan::Plan>> of;  // drawn without the lock
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [number, job] : jobs_) {
+      if (job.id == job_id && !job.over() && job.plan) of.emplace(job.machine, *job.plan);
+    }
+  }
+  if (of.has_value()) return PictureOf(of->first, of->second);
+  return absl::NotFoundError(absl::StrCat("no job '", job_id, "' has a plan and is not over"));
+}
+
+}  // namespace skein::coordinator
