@@ -261,7 +261,8 @@ TEST_F(ModelsTest, ARemovalDoesNotWaitForever) {
   for (auto& answer : running) {
     const Answer ended = answer.get();
     EXPECT_EQ(ended.status.error_code(), grpc::StatusCode::UNAVAILABLE);
-    EXPECT_THAT(ended.status.error_message(), HasSubstr("'fake' is removed"));
+    EXPECT_THAT(ended.status.error_message(),
+                HasSubstr("'fake' is removed, and its drain timeout passed"));
   }
   EXPECT_THAT(fake->WaitForShutdown(0), Optional(Eq(0)));
 }
