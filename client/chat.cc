@@ -16,6 +16,7 @@
 #include "base/flags/flags.h"
 #include "base/mutex.h"
 #include "client/connection.h"
+#include "client/discard.h"
 #include "client/interrupt.h"
 #include "client/sampling_flags.h"
 #include "proto/inference.grpc.pb.h"
@@ -138,8 +139,10 @@ class Conversation {
     grpc::ClientContext context;
     interruption_->SetCall(&context);
     const auto stream = stub_->Generate(&context, request_);
+    v1::Accepted accepted;
     v1::GenerateEvent event;
     while (stream->Read(&event)) {
+      if (event.has_accepted()) accepted = event.accepted();
       const std::string& piece = event.tokens().text();
       text += piece;
       std::fwrite(piece.data(), 1, piece.size(), stdout);
@@ -147,6 +150,9 @@ class Conversation {
     }
     const grpc::Status status = stream->Finish();
     cancelled = interruption_->SetCall(nullptr);  // before the context goes
+    if (cancelled && accepted.resume_window_seconds() > 0) {
+      DiscardAnswer(*stub_, accepted.request_id());
+    }
     return status;
   }
 

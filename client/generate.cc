@@ -19,6 +19,7 @@
 #include "base/status_util.h"
 #include "client/answer_printer.h"
 #include "client/connection.h"
+#include "client/discard.h"
 #include "client/interrupt.h"
 #include "client/sampling_flags.h"
 #include "proto/inference.grpc.pb.h"
@@ -68,26 +69,56 @@ class Calls {
 
 struct Attempt {
   grpc::Status status;
-  bool accepted = false;  // an event came
+  v1::ResumeRequest stand;  // the events that came
+  absl::Duration window;    // in which the rest is there, should the call break
+  bool failed = false;      // the answer, not the call
+
+  bool accepted() const { return stand.events() > 0; }
 };
 
-Attempt Ask(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
-            const GenerateFlags& flags, Calls& calls) {
+// Makes a call, prints what comes, and adds it to `attempt`.
+template <typename Call>
+void Receive(const Call& call, absl::Time deadline, Calls& calls, AnswerPrinter& printer,
+             Attempt& attempt) {
   grpc::ClientContext context;
   calls.SetCurrent(&context);
-  if (flags.timeout.has_value()) {
-    context.set_deadline(absl::ToChronoTime(absl::Now() + *flags.timeout));
-  }
-  const auto stream = stub.Generate(&context, request);
-  AnswerPrinter printer(flags.json);
-  Attempt attempt;
+  if (deadline != absl::InfiniteFuture()) context.set_deadline(absl::ToChronoTime(deadline));
+  const auto stream = call(&context);
   v1::GenerateEvent event;
   while (stream->Read(&event)) {
-    attempt.accepted = true;
+    attempt.stand.set_events(attempt.stand.events() + 1);
+    attempt.failed |= event.has_error();
+    if (event.has_accepted()) {
+      attempt.stand.set_request_id(event.accepted().request_id());
+      attempt.window = absl::Seconds(event.accepted().resume_window_seconds());
+    }
     printer.Print(event);
   }
   attempt.status = stream->Finish();
   calls.SetCurrent(nullptr);
+}
+
+Attempt Ask(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
+            const GenerateFlags& flags, const Connection& connection, Calls& calls) {
+  const absl::Time deadline =
+      flags.timeout.has_value() ? absl::Now() + *flags.timeout : absl::InfiniteFuture();
+  AnswerPrinter printer(flags.json);
+  Attempt attempt;
+  Receive([&](auto* context) { return stub.Generate(context, request); }, deadline, calls, printer,
+          attempt);
+  // Where the coordinator keeps the answer, it or the next one goes on with it.
+  absl::Time until = absl::Now() + attempt.window;
+  while (attempt.accepted() && !attempt.failed && !calls.cancelled() && absl::Now() < until &&
+         attempt.status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    connection.Pause(kAskEvery);
+    const uint64_t before = attempt.stand.events();
+    Receive([&](auto* context) { return stub.Resume(context, attempt.stand); }, deadline, calls,
+            printer, attempt);
+    if (attempt.stand.events() > before) until = absl::Now() + attempt.window;
+  }
+  if (calls.cancelled() && attempt.window > absl::ZeroDuration()) {
+    DiscardAnswer(stub, attempt.stand.request_id());
+  }
   printer.End();
   return attempt;
 }
@@ -100,7 +131,7 @@ std::string WhyItFailed(const Attempt& attempt, const GenerateFlags& flags, Call
     return absl::StrCat("DEADLINE_EXCEEDED: not done after ", absl::FormatDuration(*flags.timeout),
                         " (--timeout)");
   }
-  if (!attempt.accepted) return connection.Explain(status);
+  if (!attempt.accepted()) return connection.Explain(status);
   return absl::StrCat("the answer ends before its end: ", CodeName(status.error_code()), ": ",
                       status.error_message());
 }
@@ -171,10 +202,10 @@ int Generate(const Endpoint& coordinator, const GenerateFlags& flags) {
   const absl::Time until = absl::Now() + flags.wait;
   bool said = false;
   while (true) {
-    const Attempt attempt = Ask(*stub, request, flags, calls);
+    const Attempt attempt = Ask(*stub, request, flags, connection, calls);
     if (attempt.status.ok()) return kExitOk;
     // Nothing was accepted, so that asking again repeats nothing.
-    const bool again = !attempt.accepted && absl::Now() < until &&
+    const bool again = !attempt.accepted() && absl::Now() < until &&
                        attempt.status.error_code() == grpc::StatusCode::UNAVAILABLE;
     if (!again) {
       absl::FPrintF(stderr, "skein: %s\n", WhyItFailed(attempt, flags, calls, connection));

@@ -29,7 +29,11 @@ Daemon::Daemon(Options options, const Clock* clock)
       service_(&models_, clock, &metrics_.of_no_model()),
       cluster_(options_.cluster, clock),
       gateway_(&service_, options_.gatekeeper, Hooks()),
-      metrics_server_(&metrics_) {}
+      metrics_server_(&metrics_) {
+  if (options_.journal == nullptr) return;
+  kept_.emplace(options_.kept, options_.journal, clock_);
+  service_.KeepBy(&*kept_);
+}
 
 GatewayHooks Daemon::Hooks() {
   GatewayHooks hooks;
@@ -51,6 +55,9 @@ MetricsSnapshot Daemon::Snapshot() const {
 }
 
 absl::Status Daemon::Start() {
+  if (kept_.has_value()) {
+    kept_->Restore(&service_);
+  }
   SKEIN_RETURN_IF_ERROR(server_.Start(options_.server, Parts()));
   if (options_.http.has_value()) SKEIN_RETURN_IF_ERROR(gateway_.Start(*options_.http));
   return options_.metrics.has_value() ? metrics_server_.Start(*options_.metrics) : absl::OkStatus();
@@ -172,6 +179,7 @@ void Daemon::StartDrain() {
   const Dispatcher::Counts counts = models_.counts();
   spdlog::info("draining: {} running and {} queued requests may end within {}", counts.running,
                counts.queued, absl::FormatDuration(options_.drain_timeout));
+  if (kept_.has_value()) kept_->StartDrain();
   for (const HostedModel& hosted : models_.All()) hosted.dispatcher->StartDrain();
   phase_ = Phase::kFinishingRequests;
   phase_ends_ = clock_->Now() + options_.drain_timeout;
@@ -181,6 +189,7 @@ void Daemon::Tick() {
   cluster_.Tick();
   const std::vector<HostedModel> models = models_.All();
   for (const HostedModel& hosted : models) hosted.dispatcher->Tick();
+  if (kept_.has_value()) kept_->Tick();
   const absl::Time now = clock_->Now();
   latencies_.Tick(now);
   EndRemovals(now);

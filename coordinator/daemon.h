@@ -16,12 +16,14 @@
 #include "coordinator/gateway/gatekeeper.h"
 #include "coordinator/gateway/gateway.h"
 #include "coordinator/gateway/http_server.h"
+#include "coordinator/journal/journal.h"
 #include "coordinator/metrics/metrics.h"
 #include "coordinator/metrics/metrics_server.h"
 #include "coordinator/model_argument.h"
 #include "coordinator/rpc/admin.h"
 #include "coordinator/rpc/server.h"
 #include "coordinator/service/inference_service.h"
+#include "coordinator/service/kept_answers.h"
 #include "coordinator/service/latency_watch.h"
 #include "coordinator/service/model_registry.h"
 #include "coordinator/service/served_model.h"
@@ -44,6 +46,8 @@ class Daemon final : public Admin {
     int64_t max_retries = 3;
     absl::Duration replica_wait = absl::Seconds(30);
     absl::Duration drain_timeout = absl::Seconds(30);
+    Journal* journal = nullptr;  // outlives the daemon; none: answers end with their clients
+    KeptAnswers::Options kept;   // in it
   };
 
   // It has no model yet.
@@ -110,6 +114,7 @@ class Daemon final : public Admin {
   LatencyWatch latencies_;  // of all models
   ModelRegistry models_;
   InferenceService service_;
+  std::optional<KeptAnswers> kept_;
   Cluster cluster_;
   Server server_;
   Gateway gateway_;

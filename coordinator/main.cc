@@ -38,6 +38,7 @@
 #include "coordinator/daemon.h"
 #include "coordinator/gateway/http_server.h"
 #include "coordinator/gateway/tls_context.h"
+#include "coordinator/journal/journal.h"
 #include "coordinator/model_argument.h"
 #include "coordinator/model_flags.h"
 #include "coordinator/rpc/listener.h"
@@ -66,7 +67,8 @@ struct Flags {
   TlsFiles tls;          // "": none
   MutualTlsFiles peers;  // of gRPC
   bool insecure = false;
-  Access::Options access;  // "": no keys
+  Journal::Options journal;  // "": none
+  Access::Options access;    // "": no keys
   std::string log_level = "info";
   Daemon::Options daemon;
 };
@@ -182,6 +184,15 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   AddDuration(app, "--replica-wait", daemon.replica_wait,
               "How long accepted requests wait when no replica is left that they fit");
+  CLI::Option* const journal =
+      app.add_option("--journal", flags.journal.folder,
+                     "Keep streamed answers, and what was asked, in this folder: a coordinator "
+                     "that is started again, and clients that come back with an answer's id, go on "
+                     "with them. A client that goes away then ends nothing at once")
+          ->check(NotEmpty());
+  AddDuration(app, "--resume-window", daemon.kept.window,
+              "How long clients of --journal may be away, and how long no coordinator may be there")
+      ->needs(journal);
   AddDuration(app, "--drain-timeout", daemon.drain_timeout,
               "How long running requests may go on after SIGTERM");
   AddDuration(app, "--heartbeat-timeout", daemon.cluster.heartbeat_timeout,
@@ -324,12 +335,17 @@ absl::Status Run(const Flags& flags, const Signals& signals) {
   if (!flags.access.keys_file.empty()) {
     SKEIN_ASSIGN_OR_RETURN(access, Access::Open(flags.access, &RealClock::Get()));
   }
+  std::unique_ptr<Journal> journal;
+  if (!flags.journal.folder.empty()) {
+    SKEIN_ASSIGN_OR_RETURN(journal, Journal::Open(flags.journal));
+  }
   std::vector<Loaded> models;
   for (const std::string& text : flags.models) {
     SKEIN_ASSIGN_OR_RETURN(models.emplace_back(), Load(text, options.model));
   }
   if (signals.came()) return absl::OkStatus();  // there is nothing to drain yet
   options.gatekeeper.access = access.get();
+  options.journal = journal.get();
   Daemon daemon(options, &RealClock::Get());
   for (Loaded& loaded : models) {
     SKEIN_RETURN_IF_ERROR(

@@ -9,8 +9,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "coordinator/gateway/api_error.h"
 #include "coordinator/service/generation.h"
+#include "coordinator/service/kept_answers.h"
 
 namespace skein::coordinator {
 namespace {
@@ -26,6 +28,14 @@ class GenerationsAnswer : public HttpAnswer {
         wake_(std::move(wake)) {}
   ~GenerationsAnswer() override {
     if (open_ > 0) service_->Cancel(generations_);
+  }
+
+  absl::Status Begin(const ApiCall& call) {
+    if (KeptAnswers* const kept = service_->kept(); kept != nullptr && request_.stream) {
+      SKEIN_RETURN_IF_ERROR(Keep(*kept, request_, call));
+      if (reader_ != nullptr) return absl::OkStatus();
+    }
+    return Admit();
   }
 
   // As many of the prompts as may be, one after the other: what is wrong with the first copy of a
@@ -53,21 +63,71 @@ class GenerationsAnswer : public HttpAnswer {
   Part Next() final {
     Part part = Advance();
     part.prompt_tokens = usage_.prompt - told_.prompt;
-    part.answer_tokens = usage_.completion - told_.completion;
+    // A kept answer's are counted as they are made, whoever hears of them.
+    if (reader_ == nullptr) part.answer_tokens = usage_.completion - told_.completion;
     told_ = usage_;
     return part;
+  }
+
+  void Discard() final {
+    if (reader_ != nullptr) service_->kept()->Discard(reader_->shared_answer());
   }
 
  protected:
   virtual void OnPiece(Choice piece) = 0;
   virtual Part Ready(bool last) = 0;
   virtual Part Failed(const absl::Status& error) = 0;
+  // Of a kept answer: its client has events up to here.
+  virtual void OnKept(int64_t /*last_event*/, bool /*resumed*/) {}
+  // Nothing more is told here, while the answer goes on.
+  virtual Part Left(const absl::Status& why) { return Failed(why); }
 
   std::unique_ptr<ApiFormat> format_;
   TokenUsage usage_;
 
  private:
+  // A reader, unless it cannot be kept now.
+  absl::Status Keep(KeptAnswers& kept, const ApiRequest& request, const ApiCall& call) {
+    if (call.resumed != nullptr) {
+      // From the beginning: what its client has is made anew, and not sent.
+      SKEIN_ASSIGN_OR_RETURN(reader_, call.resumed->Read(0, call.wake));
+    } else if (kept.CanKeep()) {
+      std::vector<GenerateRequest> prompts;
+      for (const auto& input : request.prompts) {
+        prompts.push_back(request.common);
+        prompts.back().input = input;
+      }
+      KeptHead head;
+      head.id = format_->id();
+      head.route = std::string(call.route);
+      head.body = std::string(call.body);
+      head.key = call.key;
+      head.arrived = call.name.created;
+      SKEIN_ASSIGN_OR_RETURN(reader_,
+                             kept.Begin(service_, prompts, std::move(head), call.wake, call.count));
+    }
+    if (reader_ != nullptr) OnKept(call.last_event, call.resumed != nullptr);
+    return absl::OkStatus();
+  }
+
+  Part AdvanceKept() {
+    while (!over_) {
+      KeptReader::Told told = reader_->Next();
+      over_ = told.over;
+      if (!told.event.has_value()) {
+        if (over_ && !told.why.ok()) return Left(told.why);
+        break;
+      }
+      if (const auto* const error = std::get_if<absl::Status>(&told.event->event)) {
+        return Failed(*error);
+      }
+      Take(told.event->part, std::move(told.event->event));
+    }
+    return Ready(over_);
+  }
+
   Part Advance() {
+    if (reader_ != nullptr) return over_ ? Part() : AdvanceKept();
     if (open_ == 0) return {};
     for (size_t i = 0; i < generations_.size(); ++i) {
       while (std::optional<Event> event = generations_[i]->Next()) {
@@ -113,9 +173,11 @@ class GenerationsAnswer : public HttpAnswer {
   ApiRequest request_;
   InferenceService* const service_;
   const HttpServer::Wake wake_;
-  std::vector<std::shared_ptr<Generation>> generations_;  // by prompt
-  TokenUsage told_;                                       // in parts
-  int64_t open_ = 0;                                      // answers
+  std::vector<std::shared_ptr<Generation>> generations_;  // by prompt; or:
+  std::unique_ptr<KeptReader> reader_;
+  bool over_ = false;  // the reader's events
+  TokenUsage told_;    // in parts
+  int64_t open_ = 0;   // answers
 };
 
 class CollectedAnswer final : public GenerationsAnswer {
@@ -159,16 +221,38 @@ class StreamedAnswer final : public GenerationsAnswer {
   }
   Part Ready(bool last) override {
     if (last) format_->End(usage_, events_);
+    // All that there is was made anew by now.
+    if (!sent_head_ && events_.said() < last_event_) return NotGiven();
     return Send(last);
   }
   Part Failed(const absl::Status& error) override {
-    if (!sent_head_ && events_.empty()) return ToAnswer(ErrorOf(error))->Next();
+    if (!sent_head_ && events_.said() == 0) return ToAnswer(ErrorOf(error))->Next();
     format_->Fail(ErrorOf(error), events_);
     return Send(/*last=*/true);
   }
+  Part Left(const absl::Status& why) override {
+    events_.StopNumbers();
+    return Failed(why);
+  }
+  void OnKept(int64_t last_event, bool resumed) override {
+    events_.Number(last_event);
+    last_event_ = last_event;
+    resumed_ = resumed;
+  }
+  Part NotGiven() const {
+    return ToAnswer(
+               {.status = 409,
+                .message = absl::StrCat(
+                    "Last-Event-ID: ", last_event_, ", but this answer has given ", events_.said(),
+                    " events so far: this is another answer, or the journal could not be "
+                    "written when the rest was told"),
+                .code = "event_not_given"})
+        ->Next();
+  }
   Part Send(bool last) {
     Part part = {.bytes = events_.Take(), .last = last, .filler = ": still here\n\n"};
-    if (!part.bytes.empty() && !std::exchange(sent_head_, true)) {
+    // One that comes back hears at once that it was heard, though there may be nothing new.
+    if ((!part.bytes.empty() || resumed_) && !std::exchange(sent_head_, true)) {
       part.head = HttpHead{.content_type = "text/event-stream; charset=utf-8",
                            .headers = {{"Cache-Control", "no-cache"}}};
     }
@@ -178,19 +262,21 @@ class StreamedAnswer final : public GenerationsAnswer {
   std::vector<bool> begun_;  // choices
   EventStream events_;
   bool sent_head_ = false;
+  int64_t last_event_ = 0;
+  bool resumed_ = false;
 };
 
 }  // namespace
 
 std::unique_ptr<HttpAnswer> Answer(const ApiRequest& request, std::unique_ptr<ApiFormat> format,
-                                   InferenceService* service, const HttpServer::Wake& wake) {
+                                   InferenceService* service, const ApiCall& call) {
   std::unique_ptr<GenerationsAnswer> answer;
   if (request.stream) {
-    answer = std::make_unique<StreamedAnswer>(request, service, std::move(format), wake);
+    answer = std::make_unique<StreamedAnswer>(request, service, std::move(format), call.wake);
   } else {
-    answer = std::make_unique<CollectedAnswer>(request, service, std::move(format), wake);
+    answer = std::make_unique<CollectedAnswer>(request, service, std::move(format), call.wake);
   }
-  const absl::Status admitted = answer->Admit();
+  const absl::Status admitted = answer->Begin(call);
   if (!admitted.ok()) return ToAnswer(ErrorOf(admitted, request.input));
   return answer;
 }

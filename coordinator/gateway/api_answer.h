@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "coordinator/gateway/api_call.h"
 #include "coordinator/gateway/api_format.h"
 #include "coordinator/gateway/http_server.h"
 #include "coordinator/service/inference_service.h"
@@ -24,11 +25,12 @@ struct ApiRequest {
   int64_t most_at_once = std::numeric_limits<int64_t>::max();
 };
 
-// Admits the prompts; what the service refuses, or a failure before the first token, is an error
-// answer. A stream is server-sent events: data: JSON, [DONE] at the end, an error as one of them. A
-// client that goes away ends its generations. `format` makes the JSON, and may refer to the model,
-// which generations keep. The service outlives the answer. Any thread.
+// Admits the prompts, or goes on with a kept answer; what the service refuses, or a failure before
+// the first token, is an error answer. A stream is server-sent events: data: JSON, [DONE] at the
+// end, an error as one of them. A client that goes away ends its generations, unless the stream is
+// kept: then it can come back, and events are numbered. `format` makes the JSON, and may refer to
+// the model, which generations and kept answers keep. The service outlives the answer. Any thread.
 std::unique_ptr<HttpAnswer> Answer(const ApiRequest& request, std::unique_ptr<ApiFormat> format,
-                                   InferenceService* service, const HttpServer::Wake& wake);
+                                   InferenceService* service, const ApiCall& call);
 
 }  // namespace skein::coordinator

@@ -90,6 +90,11 @@ ApiError ErrorOf(const absl::Status& status, std::string_view input) {
       error.status = 422;
       error.code = "too_large";  // for any replica, however long it waits
       break;
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kCancelled:
+      error.status = 409;
+      error.code = "ended_elsewhere";
+      break;
     case absl::StatusCode::kUnavailable:
       error.status = 503;
       error.code = "unavailable";

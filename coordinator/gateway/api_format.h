@@ -4,8 +4,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "coordinator/gateway/api_call.h"
 #include "coordinator/gateway/api_error.h"
 #include "coordinator/gateway/event_stream.h"
 #include "coordinator/service/request.h"
@@ -41,7 +45,13 @@ class ApiFormat {
  public:
   using Json = nlohmann::ordered_json;
 
+  // `prefix`: of its id.
+  ApiFormat(std::string_view prefix, const AnswerName& name)
+      : id_(absl::StrCat(std::string(prefix), name.random)),
+        created_(absl::ToUnixSeconds(name.created)) {}
   virtual ~ApiFormat() = default;
+  const std::string& id() const { return id_; }
+
   // The answer in one: all choices, by index, each with all of its pieces.
   virtual Json Whole(std::vector<Choice>& choices, const TokenUsage& usage) = 0;
 
@@ -55,6 +65,10 @@ class ApiFormat {
     out.Say(ToJson(error));
     out.SayDone();
   }
+
+ protected:
+  const std::string id_;
+  const int64_t created_;
 };
 
 }  // namespace skein::coordinator

@@ -15,7 +15,6 @@
 #include "coordinator/gateway/finish_reason.h"
 #include "coordinator/gateway/generation_fields.h"
 #include "coordinator/gateway/json_answer.h"
-#include "coordinator/gateway/response_id.h"
 #include "coordinator/gateway/token_text.h"
 
 namespace skein::coordinator {
@@ -27,8 +26,12 @@ using Json = ApiFormat::Json;
 class ChatFormat final : public ApiFormat {
  public:
   ChatFormat(const StreamOptions& options, bool logprobs, bool prompt_logprobs,
-             const ServedModel& model)
-      : options_(options), logprobs_(logprobs), prompt_logprobs_(prompt_logprobs), model_(model) {}
+             const ServedModel& model, const AnswerName& name)
+      : ApiFormat("chatcmpl-", name),
+        options_(options),
+        logprobs_(logprobs),
+        prompt_logprobs_(prompt_logprobs),
+        model_(model) {}
 
   Json Whole(std::vector<Choice>& choices, const TokenUsage& usage) override {
     Json list = Json::array();
@@ -105,8 +108,6 @@ class ChatFormat final : public ApiFormat {
   const bool logprobs_;
   const bool prompt_logprobs_;
   const ServedModel& model_;
-  const std::string id_ = NewResponseId("chatcmpl-");
-  const int64_t created_ = absl::ToUnixSeconds(absl::Now());
   EventsAround around_;
 };
 
@@ -122,7 +123,7 @@ bool ReadLogprobs(BodyReader& body, GenerateRequest& request) {
 }  // namespace
 
 std::unique_ptr<HttpAnswer> Chat(const json& body, const ServedModel& model,
-                                 InferenceService* service, const HttpServer::Wake& wake) {
+                                 InferenceService* service, const ApiCall& call) {
   BodyReader reader(body);
   GenerateRequest request = ReadGenerationFields(reader);
   const StreamOptions options = ReadStreamOptions(reader);
@@ -137,8 +138,8 @@ std::unique_ptr<HttpAnswer> Chat(const json& body, const ServedModel& model,
                  .prompts = {std::move(prompt)},
                  .stream = options.stream,
                  .input = "messages"},
-                std::make_unique<ChatFormat>(options, logprobs, prompt_logprobs, model), service,
-                wake);
+                std::make_unique<ChatFormat>(options, logprobs, prompt_logprobs, model, call.name),
+                service, call);
 }
 
 std::unique_ptr<HttpAnswer> ApplyTemplate(const json& body, const ServedModel& model) {

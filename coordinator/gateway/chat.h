@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "coordinator/gateway/api_call.h"
 #include "coordinator/gateway/http_server.h"
 #include "coordinator/service/inference_service.h"
 #include "coordinator/service/served_model.h"
@@ -13,7 +14,7 @@ namespace skein::coordinator {
 // Messages as chat_prompt.h reads them; stream, logprobs and top_logprobs, n, max_completion_tokens
 // (or max_tokens), and the samplers of completions. Any thread.
 std::unique_ptr<HttpAnswer> Chat(const nlohmann::json& body, const ServedModel& model,
-                                 InferenceService* service, const HttpServer::Wake& wake);
+                                 InferenceService* service, const ApiCall& call);
 
 // POST /apply-template: the prompt of messages as {"prompt": text}, as llama.cpp has it.
 std::unique_ptr<HttpAnswer> ApplyTemplate(const nlohmann::json& body, const ServedModel& model);

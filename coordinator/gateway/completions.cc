@@ -16,7 +16,6 @@
 #include "coordinator/gateway/finish_reason.h"
 #include "coordinator/gateway/generation_fields.h"
 #include "coordinator/gateway/prompt_fields.h"
-#include "coordinator/gateway/response_id.h"
 #include "coordinator/gateway/token_text.h"
 
 namespace skein::coordinator {
@@ -43,8 +42,8 @@ struct Options {
 class CompletionFormat final : public ApiFormat {
  public:
   CompletionFormat(const Options& options, std::vector<std::string> prompts,
-                   const ServedModel& model)
-      : options_(options), prompts_(std::move(prompts)), model_(model) {}
+                   const ServedModel& model, const AnswerName& name)
+      : ApiFormat("cmpl-", name), options_(options), prompts_(std::move(prompts)), model_(model) {}
 
   Json Whole(std::vector<Choice>& choices, const TokenUsage& usage) override {
     // Those of a prompt come with the first of its answers.
@@ -193,8 +192,6 @@ class CompletionFormat final : public ApiFormat {
   const Options options_;
   const std::vector<std::string> prompts_;  // their texts, where they are echoed
   const ServedModel& model_;
-  const std::string id_ = NewResponseId("cmpl-");
-  const int64_t created_ = absl::ToUnixSeconds(absl::Now());
   std::vector<std::vector<AnswerToken>> prompt_rows_;  // of the whole answer, by prompt
   std::map<int32_t, bool> begun_;                      // choices of a stream
   EventsAround around_;
@@ -247,7 +244,7 @@ Options ReadOptions(BodyReader& body, GenerateRequest& request) {
 }  // namespace
 
 std::unique_ptr<HttpAnswer> Complete(const json& body, const ServedModel& model,
-                                     InferenceService* service, const HttpServer::Wake& wake) {
+                                     InferenceService* service, const ApiCall& call) {
   BodyReader reader(body);
   ApiRequest request = {.common = ReadGenerationFields(reader)};
   const Options options = ReadOptions(reader, request.common);
@@ -264,8 +261,9 @@ std::unique_ptr<HttpAnswer> Complete(const json& body, const ServedModel& model,
   for (const PromptInput& input : request.prompts) {
     texts.push_back(options.echo ? TextOf(input, *model.tokenizer) : "");
   }
-  return Answer(request, std::make_unique<CompletionFormat>(options, std::move(texts), model),
-                service, wake);
+  return Answer(request,
+                std::make_unique<CompletionFormat>(options, std::move(texts), model, call.name),
+                service, call);
 }
 
 }  // namespace skein::coordinator

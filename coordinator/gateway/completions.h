@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "coordinator/gateway/api_call.h"
 #include "coordinator/gateway/http_server.h"
 #include "coordinator/service/inference_service.h"
 #include "coordinator/service/served_model.h"
@@ -14,6 +15,6 @@ namespace skein::coordinator {
 // refused. As with OpenAI, an answer has 16 tokens unless max_tokens says otherwise; 0 of them are
 // allowed with echo, which gives the prompt's log probabilities alone. Any thread.
 std::unique_ptr<HttpAnswer> Complete(const nlohmann::json& body, const ServedModel& model,
-                                     InferenceService* service, const HttpServer::Wake& wake);
+                                     InferenceService* service, const ApiCall& call);
 
 }  // namespace skein::coordinator

@@ -35,7 +35,8 @@ std::string Base64(const std::vector<float>& values) {
 
 class EmbeddingFormat final : public ApiFormat {
  public:
-  EmbeddingFormat(bool base64, std::string model) : base64_(base64), model_(std::move(model)) {}
+  EmbeddingFormat(bool base64, std::string model, const AnswerName& name)
+      : ApiFormat("embd-", name), base64_(base64), model_(std::move(model)) {}
 
   Json Whole(std::vector<Choice>& choices, const TokenUsage& usage) override {
     Json list = Json::array();
@@ -74,7 +75,7 @@ bool IsSecond(BodyReader& body, std::string_view field, std::string_view first,
 }  // namespace
 
 std::unique_ptr<HttpAnswer> Embed(const json& body, const ServedModel& model,
-                                  InferenceService* service, const HttpServer::Wake& wake) {
+                                  InferenceService* service, const ApiCall& call) {
   BodyReader reader(body);
   ApiRequest request = {.input = "input", .most_at_once = kMostAtOnce};
   request.common.model = reader.String("model").value_or("");
@@ -87,8 +88,8 @@ std::unique_ptr<HttpAnswer> Embed(const json& body, const ServedModel& model,
   }
   request.prompts = ReadPrompts(reader, request.input, kMaxInputs);
   if (reader.error().has_value()) return ToAnswer(*reader.error());
-  return Answer(request, std::make_unique<EmbeddingFormat>(base64, model.name), service,
-                wake);
+  return Answer(request, std::make_unique<EmbeddingFormat>(base64, model.name, call.name), service,
+                call);
 }
 
 }  // namespace skein::coordinator

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "coordinator/gateway/api_call.h"
 #include "coordinator/gateway/http_server.h"
 #include "coordinator/service/inference_service.h"
 #include "coordinator/service/served_model.h"
@@ -14,6 +15,6 @@ namespace skein::coordinator {
 // (little-endian float32). Beyond OpenAI's: `pooling`, "mean" or "last", and `normalize`.
 // `dimensions` is refused: no served model was made to be cut. Any thread.
 std::unique_ptr<HttpAnswer> Embed(const nlohmann::json& body, const ServedModel& model,
-                                  InferenceService* service, const HttpServer::Wake& wake);
+                                  InferenceService* service, const ApiCall& call);
 
 }  // namespace skein::coordinator

@@ -54,27 +54,46 @@ class EventsAround {
 };
 
 // Collects events until they are taken. Not thread-safe.
+//
+// Events may be numbered, from 1 on: then each has its number as its id, and those that a client
+// has already are passed over.
 class EventStream {
  public:
   using Json = nlohmann::ordered_json;
 
-  void SayText(std::string_view data) { text_.append("data: ").append(data).append("\n\n"); }
+  void SayText(std::string_view data) { Write("", data); }
   void Say(const Json& event) { SayText(JsonText(event)); }
   // With a line that names it: by its "type".
-  void SayNamedText(std::string_view name, std::string_view data) {
-    text_.append("event: ").append(name).append("\n");
-    SayText(data);
-  }
+  void SayNamedText(std::string_view name, std::string_view data) { Write(name, data); }
   void SayNamed(const Json& event) {
     SayNamedText(event["type"].get_ref<const std::string&>(), JsonText(event));
   }
   void SayDone() { SayText("[DONE]"); }
 
+  // From now on. `have`: the last one that the client has; 0: none.
+  void Number(int64_t have) {
+    numbered_ = true;
+    have_ = have;
+  }
+  void StopNumbers() { numbered_ = false; }
+  int64_t said() const { return said_; }
+
   bool empty() const { return text_.empty(); }
   std::string Take() { return std::exchange(text_, ""); }
 
  private:
+  void Write(std::string_view name, std::string_view data) {
+    ++said_;
+    if (numbered_ && said_ <= have_) return;
+    if (!name.empty()) text_.append("event: ").append(name).append("\n");
+    if (numbered_) absl::StrAppend(&text_, "id: ", said_, "\n");
+    text_.append("data: ").append(data).append("\n\n");
+  }
+
   std::string text_;
+  bool numbered_ = false;
+  int64_t have_ = 0;
+  int64_t said_ = 0;
 };
 
 }  // namespace skein::coordinator

@@ -63,7 +63,7 @@ ApiError ErrorOf(const Excess& excess) {
 
 class MeteredAnswer final : public HttpAnswer {
  public:
-  MeteredAnswer(std::unique_ptr<HttpAnswer> answer, std::unique_ptr<Admission> admission)
+  MeteredAnswer(std::unique_ptr<HttpAnswer> answer, std::shared_ptr<Admission> admission)
       : answer_(std::move(answer)), admission_(std::move(admission)) {}
   // What was made for a client that did not wait for it counts, too.
   ~MeteredAnswer() override {
@@ -91,6 +91,7 @@ class MeteredAnswer final : public HttpAnswer {
     if (part.prompt_tokens > 0) {
       const std::optional<Excess> excess = admission_->AddPrompt(part.prompt_tokens);
       if (excess.has_value() && !begun_) {
+        answer_->Discard();
         answer_.reset();
         return ToAnswer(ErrorOf(*excess))->Next();
       }
@@ -101,7 +102,7 @@ class MeteredAnswer final : public HttpAnswer {
   }
 
   std::unique_ptr<HttpAnswer> answer_;
-  const std::unique_ptr<Admission> admission_;
+  const std::shared_ptr<Admission> admission_;
   bool begun_ = false;
   bool over_ = false;
 };
@@ -156,14 +157,16 @@ Gatekeeper::Verdict Gatekeeper::Judge(const HttpRequest& request,
         NotAllowed(absl::StrCat(models.size() > 1 ? "the models " : "the model ", NamesOf(models))),
         nullptr, nullptr};
   }
-  if (IsOneOf(kUncountedPaths, request.path)) return {std::nullopt, nullptr, std::move(key)};
+  if (IsOneOf(kUncountedPaths, request.path) || request.path.starts_with(kAnswersPath)) {
+    return {std::nullopt, nullptr, std::move(key)};
+  }
   Access::Verdict admitted = access_->Admit(key);
   if (admitted.excess.has_value()) return {ErrorOf(*admitted.excess), nullptr, nullptr};
   return {std::nullopt, std::move(admitted.admission), std::move(key)};
 }
 
 std::unique_ptr<HttpAnswer> Metered(std::unique_ptr<HttpAnswer> answer,
-                                    std::unique_ptr<Admission> admission) {
+                                    std::shared_ptr<Admission> admission) {
   if (admission == nullptr) return answer;
   return std::make_unique<MeteredAnswer>(std::move(answer), std::move(admission));
 }

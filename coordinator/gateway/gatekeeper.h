@@ -19,6 +19,9 @@
 
 namespace skein::coordinator {
 
+// Where clients come back for answers.
+inline constexpr std::string_view kAnswersPath = "/v1/answers/";
+
 // Thread-safe.
 class Gatekeeper {
  public:
@@ -35,10 +38,11 @@ class Gatekeeper {
 
   struct Verdict {
     std::optional<ApiError> refusal;
-    std::unique_ptr<Admission> admission;        // none: nothing is counted
+    std::shared_ptr<Admission> admission;        // none: nothing is counted
     std::shared_ptr<const serving::ApiKey> key;  // none: none was asked for
   };
-  // `models`: what is served here. A key that may use none of them is refused.
+  // `models`: what is served here. A key that may use none of them is refused. Who comes back for
+  // an answer was counted when it was asked for.
   Verdict Judge(const HttpRequest& request, const std::vector<HostedModel>& models) const;
 
   // Whether the key may use the model, by whichever of its names; null may.
@@ -56,6 +60,6 @@ class Gatekeeper {
 // The answer, whose tokens are counted. A prompt that goes over the limit ends it, and is refused.
 // No admission: the answer itself.
 std::unique_ptr<HttpAnswer> Metered(std::unique_ptr<HttpAnswer> answer,
-                                    std::unique_ptr<Admission> admission);
+                                    std::shared_ptr<Admission> admission);
 
 }  // namespace skein::coordinator

@@ -9,11 +9,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/host_port.h"
 #include "base/json/json.h"
 #include "base/status_macros.h"
+#include "coordinator/gateway/api_call.h"
 #include "coordinator/gateway/api_error.h"
 #include "coordinator/gateway/body_reader.h"
 #include "coordinator/gateway/chat.h"
@@ -25,7 +27,9 @@
 #include "coordinator/gateway/text_tools.h"
 #include "coordinator/gateway/watched_answer.h"
 #include "coordinator/page/page.h"
+#include "coordinator/service/kept_answers.h"
 #include "coordinator/service/model_registry.h"
+#include "coordinator/service/response_id.h"
 #include "coordinator/service/served_model.h"
 #include "spdlog/spdlog.h"
 
@@ -44,7 +48,7 @@ struct Asked {
   const json& body;  // an object; of GET: empty
   InferenceService& service;
   const GatewayHooks& hooks;
-  const HttpServer::Wake& wake;
+  const ApiCall& call;
   int64_t started;
   const serving::ApiKey* key;                // null: none was asked for
   std::shared_ptr<const ServedModel> model;  // of POST: that the body names
@@ -144,21 +148,21 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/models", Models},
     {"POST", "/v1/completions",
      [](const Asked& asked) {
-       return Complete(asked.body, *asked.model, &asked.service, asked.wake);
+       return Complete(asked.body, *asked.model, &asked.service, asked.call);
      }},
     {"POST", "/v1/chat/completions",
-     [](const Asked& asked) { return Chat(asked.body, *asked.model, &asked.service, asked.wake); }},
+     [](const Asked& asked) { return Chat(asked.body, *asked.model, &asked.service, asked.call); }},
     {"POST", "/v1/responses",
      [](const Asked& asked) {
-       return Responses(asked.body, *asked.model, &asked.service, asked.wake);
+       return Responses(asked.body, *asked.model, &asked.service, asked.call);
      }},
     {"POST", "/v1/embeddings",
      [](const Asked& asked) {
-       return Embed(asked.body, *asked.model, &asked.service, asked.wake);
+       return Embed(asked.body, *asked.model, &asked.service, asked.call);
      }},
     {"POST", "/v1/messages",
      [](const Asked& asked) {
-       return Messages(asked.body, *asked.model, &asked.service, asked.wake);
+       return Messages(asked.body, *asked.model, &asked.service, asked.call);
      }},
     {"POST", "/v1/messages/count_tokens",
      [](const Asked& asked) { return CountTokens(asked.body, *asked.model); }},
@@ -171,12 +175,14 @@ constexpr Route kRoutes[] = {
     {"GET", "/ready", Ready},
 };
 constexpr std::string_view kModelPath = "/v1/models/";
+constexpr std::string_view kAnswerMethods = "DELETE, GET";  // of kAnswersPath
 constexpr std::string_view kMetricsPath = "/metrics";
 
 // The request's route for those who count, which are few: "other" where there is none.
 std::string_view RouteOf(const HttpRequest& request) {
   if (request.path == kMetricsPath) return kMetricsPath;
   if (request.path.starts_with(kModelPath)) return kModelPath;
+  if (request.path.starts_with(kAnswersPath)) return kAnswersPath;
   for (const Route& route : kRoutes) {
     if (route.path == request.path) return route.path;
   }
@@ -188,6 +194,7 @@ AnswerPointer NoSuchRoute(const HttpRequest& request) {
   for (const Route& route : kRoutes) {
     if (route.path == request.path) methods.emplace_back(route.method);
   }
+  if (request.path.starts_with(kAnswersPath)) methods.emplace_back(kAnswerMethods);
   if (methods.empty()) {
     return ToAnswer({.status = 404, .message = absl::StrCat("there is no ", request.path)});
   }
@@ -209,6 +216,59 @@ bool SaysJson(const HttpRequest& request) {
   const std::string_view type = request.Header("Content-Type");
   const std::string_view media = type.substr(0, type.find(';'));
   return media.find("json") != std::string_view::npos;
+}
+
+// ---- Answers that are kept ----
+
+// The events of a kept answer that come behind the last one that its client has, as they would have
+// come in the stream that it asked for.
+AnswerPointer GoOn(const Asked& asked, std::shared_ptr<KeptAnswer> kept) {
+  const KeptHead& head = kept->head();
+  const std::string_view said = asked.http.Header("Last-Event-ID");
+  int64_t last_event = 0;
+  if (!said.empty() &&
+      (!absl::SimpleAtoi(absl::string_view(said.data(), said.size()), &last_event) ||
+       last_event < 0)) {
+    return ToAnswer({.message = "Last-Event-ID: a number is expected, as events of answers have"});
+  }
+  if (kept->model() == nullptr) {
+    return ToAnswer({.status = 409,
+                     .message = absl::StrCat("the model '", head.model,
+                                             "' that began this answer is not served any more, or "
+                                             "has changed"),
+                     .code = "model_changed"});
+  }
+  const auto* const route = std::find_if(std::begin(kRoutes), std::end(kRoutes),
+                                         [&](const Route& of) { return of.path == head.route; });
+  absl::StatusOr<json> body = ParseJson(head.body, kBodyLimits);
+  if (route == std::end(kRoutes) || !body.ok()) {
+    return ToAnswer({.status = 500, .message = "this answer's request cannot be read any more"});
+  }
+  const ApiCall call = {.wake = asked.call.wake,
+                        .name = {.random = RandomOfId(head.id), .created = head.arrived},
+                        .route = head.route,
+                        .body = head.body,
+                        .key = head.key,
+                        .count = nullptr,
+                        .resumed = kept,
+                        .last_event = last_event};
+  return route->answer({asked.http, *body, asked.service, asked.hooks, call, asked.started,
+                        asked.key, kept->model()});
+}
+
+AnswerPointer OfKept(const Asked& asked) {
+  if (asked.http.method != "GET" && asked.http.method != "DELETE") return NoSuchRoute(asked.http);
+  const std::string_view id = std::string_view(asked.http.path).substr(kAnswersPath.size());
+  absl::StatusOr<std::shared_ptr<KeptAnswer>> kept =
+      FindKept(asked.service, id, {.http = true, .key = asked.call.key});
+  if (!kept.ok()) {
+    return ToAnswer({.status = 404,
+                     .message = std::string(kept.status().message()),
+                     .code = "answer_not_found"});
+  }
+  if (asked.http.method == "GET") return GoOn(asked, *std::move(kept));
+  asked.service.kept()->Discard(*kept);
+  return JsonAnswer({{"id", std::string(id)}, {"object", "answer"}, {"deleted", true}});
 }
 
 }  // namespace
@@ -241,25 +301,36 @@ std::unique_ptr<HttpAnswer> Gateway::Handle(const HttpRequest& request,
                                             const HttpServer::Wake& wake) {
   const std::string_view route = RouteOf(request);
   Gatekeeper::Verdict verdict = gatekeeper_->Judge(request, service_->models().All());
+  ApiCall call = {.wake = wake,
+                  .name = {.created = absl::Now()},
+                  .route = route,
+                  .body = request.body,
+                  .key = verdict.key == nullptr ? "" : verdict.key->name,
+                  .count = nullptr,
+                  .resumed = nullptr};
+  if (verdict.admission != nullptr) {
+    call.count = [admission = verdict.admission](int64_t tokens) { admission->AddAnswer(tokens); };
+  }
   std::unique_ptr<HttpAnswer> answer =
       verdict.refusal.has_value()
           ? ToAnswer(*verdict.refusal)
-          : Metered(Choose(request, verdict.key.get(), wake), std::move(verdict.admission));
+          : Metered(Choose(request, verdict.key.get(), call), std::move(verdict.admission));
   return std::make_unique<WatchedAnswer>(
       std::move(answer), [this, route](int status) { hooks_.on_answer(route, status); });
 }
 
 std::unique_ptr<HttpAnswer> Gateway::Choose(const HttpRequest& request, const serving::ApiKey* key,
-                                            const HttpServer::Wake& wake) {
+                                            const ApiCall& call) {
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   json body = json::object();
-  Asked asked = {request, body, *service_, hooks_, wake, started_, key, nullptr};
+  Asked asked = {request, body, *service_, hooks_, call, started_, key, nullptr};
   if (method == "GET" && request.path == kMetricsPath && hooks_.metrics) {
     return hooks_.metrics();
   }
   if (method == "GET" && request.path.starts_with(kModelPath) && request.path != kModelPath) {
     return Model(asked, std::string_view(request.path).substr(kModelPath.size()));
   }
+  if (request.path.starts_with(kAnswersPath)) return OfKept(asked);
   const auto* const route =
       std::find_if(std::begin(kRoutes), std::end(kRoutes),
                    [&](const Route& of) { return of.method == method && of.path == request.path; });

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "coordinator/gateway/api_call.h"
 #include "coordinator/gateway/gatekeeper.h"
 #include "coordinator/gateway/http_server.h"
 #include "coordinator/service/inference_service.h"
@@ -48,7 +49,7 @@ class Gateway {
 
  private:
   std::unique_ptr<HttpAnswer> Choose(const HttpRequest& request, const serving::ApiKey* key,
-                                     const HttpServer::Wake& wake);
+                                     const ApiCall& call);
 
   InferenceService* const service_;
   const Gatekeeper::Options gatekeeper_options_;

@@ -61,6 +61,8 @@ class HttpAnswer {
   virtual ~HttpAnswer() = default;
   // Nothing yet: neither a head nor bytes, and not the last part. Asked again after a wake.
   virtual Part Next() = 0;
+  // It was refused by who stands before it: what would go on without a client ends.
+  virtual void Discard() {}
 };
 
 // An answer that is there.

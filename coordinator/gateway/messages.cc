@@ -12,7 +12,6 @@
 #include "coordinator/gateway/chat_prompt.h"
 #include "coordinator/gateway/generation_fields.h"
 #include "coordinator/gateway/json_answer.h"
-#include "coordinator/gateway/response_id.h"
 
 namespace skein::coordinator {
 namespace {
@@ -22,7 +21,8 @@ using Json = ApiFormat::Json;
 
 class MessageFormat final : public ApiFormat {
  public:
-  explicit MessageFormat(const ServedModel& model) : model_(model) {}
+  MessageFormat(const ServedModel& model, const AnswerName& name)
+      : ApiFormat("msg_", name), model_(model) {}
 
   Json Whole(std::vector<Choice>& choices, const TokenUsage& usage) override {
     Choice& choice = choices.front();
@@ -75,7 +75,6 @@ class MessageFormat final : public ApiFormat {
   }
 
   const ServedModel& model_;
-  const std::string id_ = NewResponseId("msg_");
   const EventAround delta_{{{"type", "content_block_delta"},
                             {"index", 0},
                             {"delta", {{"type", "text_delta"}, {"text", ""}}}},
@@ -87,7 +86,7 @@ constexpr ConversationFields kFields = {.system = "system"};
 }  // namespace
 
 std::unique_ptr<HttpAnswer> Messages(const json& body, const ServedModel& model,
-                                     InferenceService* service, const HttpServer::Wake& wake) {
+                                     InferenceService* service, const ApiCall& call) {
   json chat = body;
   if (const auto stops = body.find("stop_sequences"); stops != body.end()) chat["stop"] = *stops;
   chat.erase("n");  // there is one answer
@@ -103,7 +102,7 @@ std::unique_ptr<HttpAnswer> Messages(const json& body, const ServedModel& model,
                  .prompts = {std::move(prompt)},
                  .stream = stream,
                  .input = "messages"},
-                std::make_unique<MessageFormat>(model), service, wake);
+                std::make_unique<MessageFormat>(model, call.name), service, call);
 }
 
 std::unique_ptr<HttpAnswer> CountTokens(const json& body, const ServedModel& model) {

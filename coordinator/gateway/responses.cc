@@ -6,13 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "absl/strings/str_cat.h"
 #include "coordinator/gateway/api_answer.h"
 #include "coordinator/gateway/api_error.h"
 #include "coordinator/gateway/body_reader.h"
 #include "coordinator/gateway/chat_prompt.h"
 #include "coordinator/gateway/generation_fields.h"
-#include "coordinator/gateway/response_id.h"
 #include "coordinator/gateway/token_text.h"
 
 namespace skein::coordinator {
@@ -32,7 +31,11 @@ struct Asked {
 
 class ResponseFormat final : public ApiFormat {
  public:
-  ResponseFormat(Asked asked, const ServedModel& model) : asked_(std::move(asked)), model_(model) {}
+  ResponseFormat(Asked asked, const ServedModel& model, const AnswerName& name)
+      : ApiFormat("resp_", name),
+        asked_(std::move(asked)),
+        model_(model),
+        item_id_(absl::StrCat("msg_", name.random)) {}
 
   Json Whole(std::vector<Choice>& choices, const TokenUsage& usage) override {
     Choice& choice = choices.front();
@@ -149,9 +152,7 @@ class ResponseFormat final : public ApiFormat {
 
   const Asked asked_;
   const ServedModel& model_;
-  const std::string id_ = NewResponseId("resp_");
-  const std::string item_id_ = NewResponseId("msg_");
-  const int64_t created_ = absl::ToUnixSeconds(absl::Now());
+  const std::string item_id_;
   int64_t sequence_ = 0;  // of the next event
   // Of the answer so far.
   std::string text_;
@@ -215,7 +216,7 @@ Asked ReadAsked(BodyReader& body, GenerateRequest& request) {
 }  // namespace
 
 std::unique_ptr<HttpAnswer> Responses(const json& body, const ServedModel& model,
-                                      InferenceService* service, const HttpServer::Wake& wake) {
+                                      InferenceService* service, const ApiCall& call) {
   BodyReader reader(body);
   RefuseState(reader);
   GenerateRequest request = ReadGenerationFields(reader);
@@ -228,7 +229,8 @@ std::unique_ptr<HttpAnswer> Responses(const json& body, const ServedModel& model
                  .prompts = {std::move(prompt)},
                  .stream = stream,
                  .input = kFields.messages},
-                std::make_unique<ResponseFormat>(std::move(asked), model), service, wake);
+                std::make_unique<ResponseFormat>(std::move(asked), model, call.name), service,
+                call);
 }
 
 }  // namespace skein::coordinator

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "coordinator/gateway/api_call.h"
 #include "coordinator/gateway/http_server.h"
 #include "coordinator/service/inference_service.h"
 #include "coordinator/service/served_model.h"
@@ -14,6 +15,6 @@ namespace skein::coordinator {
 // `stream`, `include` of log probabilities, and what the samplers have. What would need state
 // (previous_response_id, conversation, background), and tools, is refused. Any thread.
 std::unique_ptr<HttpAnswer> Responses(const nlohmann::json& body, const ServedModel& model,
-                                      InferenceService* service, const HttpServer::Wake& wake);
+                                      InferenceService* service, const ApiCall& call);
 
 }  // namespace skein::coordinator

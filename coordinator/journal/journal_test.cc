@@ -118,6 +118,24 @@ TEST_F(JournalTest, AKilledProcessLosesNothingThatWasTold) {
   for (const auto& [record, count] : told) EXPECT_LE(count, 3) << record;
 }
 
+// At the very moment of the word.
+TEST_F(JournalTest, WhatIsToldAsKeptIsOnDisk) {
+  const auto journal = Open();
+  const std::string copy = folder_ + "-copy";
+  for (int i = 1; i <= 3; ++i) {
+    std::vector<Journal::Left> left;
+    journal->Append(1, i == 1 ? "head" : "", {absl::StrCat(i)}, [&](bool kept) {
+      EXPECT_TRUE(kept);
+      fs::remove_all(copy);
+      fs::copy(folder_, copy);
+      left = Journal::Open({.folder = copy}).value()->TakeLeft();
+    });
+    journal->Flush();
+    ASSERT_EQ(left.size(), 1);
+    EXPECT_EQ(left[0].records.size(), i);
+  }
+}
+
 // As the disk has it when the host goes down in the middle.
 TEST_F(JournalTest, ACopyOfItsFilesInTheMiddleIsWhole) {
   const auto journal = Open();

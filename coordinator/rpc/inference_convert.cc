@@ -45,6 +45,7 @@ void Fill(const Accepted& accepted, const ServedModel* model, v1::GenerateEvent&
   out.set_seed(accepted.seed);
   out.set_max_tokens(accepted.max_tokens);
   out.set_n(accepted.n);
+  out.set_resume_window_seconds(absl::ToDoubleSeconds(accepted.resume_window));
 }
 
 void Fill(const AnswerToken& token, const model::Tokenizer& tokenizer, v1::Token& out) {

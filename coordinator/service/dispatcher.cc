@@ -155,6 +155,15 @@ absl::Status Dispatcher::Admit(std::shared_ptr<Generation> generation) {
                                                    " requests wait already; try again later"));
 }
 
+void Dispatcher::Readmit(std::shared_ptr<Generation> generation, absl::Duration patience) {
+  MutexLock lock(&mutex_);
+  const serving::RequestId id = generation->id();
+  const absl::Time stranded =
+      FitsAny(*generation) ? absl::InfiniteFuture() : clock_->Now() + patience;
+  queue_.emplace(id, Waiting{std::move(generation), /*is_new=*/false, stranded});
+  Pump();
+}
+
 void Dispatcher::Cancel(const std::vector<serving::RequestId>& request_ids) {
   MutexLock lock(&mutex_);
   CancelLocked(request_ids);
@@ -217,8 +226,11 @@ void Dispatcher::StartDrain(const std::string& why) {
 void Dispatcher::NoteStranded() {
   for (auto& [id, waiting] : queue_) {
     // Whoever was stranded before keeps that time: replica_wait does not begin anew.
-    waiting.stranded = FitsAny(*waiting.generation) ? absl::InfiniteFuture()
-                                                    : std::min(waiting.stranded, clock_->Now());
+    if (FitsAny(*waiting.generation)) {
+      waiting.stranded = absl::InfiniteFuture();
+    } else if (waiting.stranded == absl::InfiniteFuture()) {
+      waiting.stranded = clock_->Now();
+    }
   }
   if (!draining_) return;
   std::erase_if(queue_, [&](const auto& entry) {

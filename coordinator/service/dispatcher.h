@@ -64,6 +64,9 @@ class Dispatcher final : public ReplicaListener {
   // Queues the request or hands it to a replica. Unavailable: no replica serves, or it drains.
   // FailedPrecondition: it fits no replica. ResourceExhausted: the queue is full.
   absl::Status Admit(std::shared_ptr<Generation> generation);
+  // Queues a request that an earlier process had admitted, ahead of new ones, whether or not a
+  // replica serves yet: it waits `patience` longer for one than others that fit none.
+  void Readmit(std::shared_ptr<Generation> generation, absl::Duration patience);
   // They leave the queue or their replicas at once, without an event; unknown ones are passed over.
   void Cancel(const std::vector<serving::RequestId>& request_ids);
   // Ends requests whose deadline has passed, and those that fitted no replica for replica_wait:

@@ -117,7 +117,7 @@ std::optional<Event> Generation::NextOf(Answer& answer) {
   Tokens& pending = answer.pending;
   if (!pending.tokens.empty() || !pending.text.empty() || !pending.prompt_logprobs.empty() ||
       !pending.embedding.empty()) {
-    Tokens head{.answer = pending.answer};
+    Tokens head{.answer = pending.answer, .state = StateOf(answer)};
     head.embedding = std::exchange(pending.embedding, {});
     head.prompt_logprobs = TakeTokens(pending.prompt_logprobs);
     if (pending.prompt_logprobs.empty()) {
@@ -128,6 +128,60 @@ std::optional<Event> Generation::NextOf(Answer& answer) {
   }
   if (!answer.finished.has_value()) return std::nullopt;
   return *std::exchange(answer.finished, std::nullopt);
+}
+
+Tokens::State Generation::StateOf(const Answer& answer) const {
+  const auto since = [&](std::optional<absl::Time> time) {
+    return time.has_value() ? *time - arrived_ : absl::ZeroDuration();
+  };
+  return {.mu = answer.mu,
+          .cached_tokens = answer.cached_tokens,
+          .queue_time = since(dispatched_),
+          .first_token_time = since(answer.first_token)};
+}
+
+// ---- After a restart ----
+
+void Generation::Restore(absl::Time arrived, const std::vector<Event>& events) {
+  MutexLock lock(&mutex_);
+  arrived_ = arrived;
+  for (const Event& event : events) {
+    accepted_taken_ = true;  // Accepted is the first
+    if (const auto* const tokens = std::get_if<Tokens>(&event)) {
+      RestoreTokens(*tokens);
+    } else if (const auto* const finished = std::get_if<Finished>(&event)) {
+      answers_[static_cast<size_t>(finished->answer)].ended = true;
+      --open_;
+    }
+  }
+  EndWhatIsWhole();
+}
+
+void Generation::RestoreTokens(const Tokens& tokens) {
+  Answer& answer = answers_[static_cast<size_t>(tokens.answer)];
+  dispatched_ = arrived_ + tokens.state.queue_time;
+  prompt_logprobs_ += tokens.prompt_logprobs.size();
+  if (tokens.tokens.empty()) return;
+  for (const AnswerToken& token : tokens.tokens) {
+    answer.journal.push_back(token.id);
+    if (!IsEos(token.id)) answer.text.Push(token.id);  // its client has that text
+  }
+  answer.mu = tokens.state.mu;
+  answer.cached_tokens = tokens.state.cached_tokens;
+  answer.first_token = arrived_ + tokens.state.first_token_time;
+  answer.last_token = clock_->Now();
+  has_tokens_ = true;
+}
+
+void Generation::EndWhatIsWhole() {
+  for (Answer& answer : answers_) {
+    if (answer.ended || answer.journal.empty()) continue;
+    if (IsEos(answer.journal.back())) {
+      End(answer, Finished::Reason::kEos, /*early=*/false);
+    } else if (std::ssize(answer.journal) == request_.max_tokens) {
+      End(answer, Finished::Reason::kMaxTokens, /*early=*/false);
+    }
+  }
 }
 
 // ---- Replicas ----
@@ -218,15 +272,7 @@ bool Generation::OnReplicaLost(const absl::Status& why, int64_t max_retries) {
   bool goes_on;
   {
     MutexLock lock(&mutex_);
-    for (Answer& answer : answers_) {
-      if (answer.ended || answer.journal.empty()) continue;
-      // Only the word that it ends was lost.
-      if (IsEos(answer.journal.back())) {
-        End(answer, Finished::Reason::kEos, /*early=*/false);
-      } else if (std::ssize(answer.journal) == request_.max_tokens) {
-        End(answer, Finished::Reason::kMaxTokens, /*early=*/false);
-      }
-    }
+    EndWhatIsWhole();
     fruitless_ = gave_tokens_ ? 0 : fruitless_ + 1;
     if (open_ > 0 && fruitless_ > max_retries) {
       GiveUpLocked(absl::StrCat("the last ", fruitless_, " replicas gave no token (--max-retries=",

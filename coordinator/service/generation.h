@@ -41,6 +41,9 @@ class Generation {
              const ServedModel* model, const Clock* clock, OnReady on_ready,
              RequestObserver* observer = &RequestObserver::None());
 
+  // Stands where an earlier process left it, which had told `events`. Before anything else.
+  void Restore(absl::Time arrived, const std::vector<Event>& events);
+
   // For the client: the next event, or nothing yet; answers take turns. After the last answer's
   // Finished, or an error: nothing.
   std::optional<Event> Next();
@@ -93,6 +96,7 @@ class Generation {
   };
 
   std::optional<Event> NextOf(Answer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Tokens::State StateOf(const Answer& answer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Progress OnOutputLocked(const serving::AnswerOutput& output)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AppendPromptLogprobs(const serving::AnswerOutput& output)
@@ -105,6 +109,9 @@ class Generation {
   // `early`: the replica does not know.
   Progress End(Answer& answer, Finished::Reason reason, bool early)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RestoreTokens(const Tokens& tokens) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends answers of which all has come but the word that they end.
+  void EndWhatIsWhole() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveUpLocked(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Progress FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Tells the observer how all that is open ends; once.
@@ -121,7 +128,7 @@ class Generation {
   const Clock* const clock_;
   const OnReady on_ready_;
   RequestObserver* const observer_;
-  const absl::Time arrived_;
+  absl::Time arrived_;  // constant once others know of it
 
   mutable Mutex mutex_;
   std::vector<Answer> answers_ ABSL_GUARDED_BY(mutex_);  // by index

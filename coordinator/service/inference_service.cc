@@ -31,33 +31,53 @@ std::string InferenceService::NewInstance() {
 
 absl::StatusOr<std::shared_ptr<Generation>> InferenceService::Generate(
     const GenerateRequest& request, Generation::OnReady on_ready) {
-  const absl::StatusOr<HostedModel> hosted = models_->Find(request.model);
-  if (!hosted.ok()) {
-    of_no_model_->OnRefused(hosted.status().code());
-    return hosted.status();
-  }
-  absl::StatusOr<std::shared_ptr<Generation>> generation =
-      Begin(*hosted, request, std::move(on_ready));
-  if (generation.ok()) {
-    hosted->observer->OnAdmitted(std::ssize((*generation)->request().prompt));
-  } else {
-    hosted->observer->OnRefused(generation.status().code());
-  }
+  SKEIN_ASSIGN_OR_RETURN(const HostedModel hosted, Find(request.model));
+  SKEIN_ASSIGN_OR_RETURN(ValidRequest valid, Check(hosted, request));
+  std::shared_ptr<Generation> generation = Make(hosted, std::move(valid), "", std::move(on_ready));
+  SKEIN_RETURN_IF_ERROR(Admit(hosted, generation));
   return generation;
 }
 
-absl::StatusOr<std::shared_ptr<Generation>> InferenceService::Begin(const HostedModel& hosted,
-                                                                    const GenerateRequest& request,
-                                                                    Generation::OnReady on_ready) {
-  SKEIN_ASSIGN_OR_RETURN(ValidRequest valid, Validate(request, *hosted.model, RandomSeed()));
+absl::StatusOr<HostedModel> InferenceService::Find(const std::string& model) {
+  absl::StatusOr<HostedModel> hosted = models_->Find(model);
+  if (!hosted.ok()) of_no_model_->OnRefused(hosted.status().code());
+  return hosted;
+}
+
+absl::StatusOr<ValidRequest> InferenceService::Check(const HostedModel& hosted,
+                                                     const GenerateRequest& request) {
+  absl::StatusOr<ValidRequest> valid = Validate(request, *hosted.model, RandomSeed());
+  if (!valid.ok()) hosted.observer->OnRefused(valid.status().code());
+  return valid;
+}
+
+std::shared_ptr<Generation> InferenceService::Make(const HostedModel& hosted, ValidRequest valid,
+                                                   std::string public_id,
+                                                   Generation::OnReady on_ready) {
   const serving::RequestId id(next_id_.fetch_add(1, std::memory_order_relaxed));
+  if (public_id.empty()) public_id = absl::StrCat("req-", instance_, "-", id.value());
   const std::shared_ptr<WithModel> both(new WithModel{
-      hosted.model,
-      Generation(id, absl::StrCat("req-", instance_, "-", id.value()), std::move(valid),
-                 hosted.model.get(), clock_, std::move(on_ready), hosted.observer)});
-  std::shared_ptr<Generation> generation(both, &both->generation);
-  SKEIN_RETURN_IF_ERROR(hosted.dispatcher->Admit(generation));
-  return generation;
+      hosted.model, Generation(id, std::move(public_id), std::move(valid), hosted.model.get(),
+                               clock_, std::move(on_ready), hosted.observer)});
+  return std::shared_ptr<Generation>(both, &both->generation);
+}
+
+absl::Status InferenceService::Admit(const HostedModel& hosted,
+                                     const std::shared_ptr<Generation>& generation) {
+  const absl::Status admitted = hosted.dispatcher->Admit(generation);
+  if (admitted.ok()) {
+    hosted.observer->OnAdmitted(std::ssize(generation->request().prompt));
+  } else {
+    hosted.observer->OnRefused(admitted.code());
+  }
+  return admitted;
+}
+
+void InferenceService::Readmit(const HostedModel& hosted,
+                               const std::shared_ptr<Generation>& generation,
+                               absl::Duration patience) {
+  hosted.observer->OnAdmitted(std::ssize(generation->request().prompt));
+  hosted.dispatcher->Readmit(generation, patience);
 }
 
 void InferenceService::Cancel(const std::vector<std::shared_ptr<Generation>>& generations) {

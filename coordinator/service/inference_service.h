@@ -13,8 +13,12 @@
 #include "coordinator/service/model_registry.h"
 #include "coordinator/service/request.h"
 #include "coordinator/service/request_observer.h"
+#include "coordinator/service/served_model.h"
+#include "coordinator/service/validation.h"
 
 namespace skein::coordinator {
+
+class KeptAnswers;
 
 // Thread-safe. Models, clock and observer outlive it.
 class InferenceService {
@@ -30,21 +34,33 @@ class InferenceService {
   // model.
   absl::StatusOr<std::shared_ptr<Generation>> Generate(const GenerateRequest& request,
                                                        Generation::OnReady on_ready);
+  // Its steps apart, for who keeps answers: what is made is not admitted yet. No `public_id`: one
+  // of its own.
+  absl::StatusOr<HostedModel> Find(const std::string& model);
+  absl::StatusOr<ValidRequest> Check(const HostedModel& hosted, const GenerateRequest& request);
+  std::shared_ptr<Generation> Make(const HostedModel& hosted, ValidRequest valid,
+                                   std::string public_id, Generation::OnReady on_ready);
+  absl::Status Admit(const HostedModel& hosted, const std::shared_ptr<Generation>& generation);
+  // See Dispatcher. What an earlier process had admitted counts as admitted here, too.
+  void Readmit(const HostedModel& hosted, const std::shared_ptr<Generation>& generation,
+               absl::Duration patience);
+
   // Ends generations whose client wants no more, without an event.
   void Cancel(const std::vector<std::shared_ptr<Generation>>& generations);
 
   const ModelRegistry& models() const { return *models_; }
 
- private:
-  absl::StatusOr<std::shared_ptr<Generation>> Begin(const HostedModel& hosted,
-                                                    const GenerateRequest& request,
-                                                    Generation::OnReady on_ready);
+  // Keeps streams for clients that come back; null: nobody does. Set before requests come.
+  KeptAnswers* kept() const { return kept_; }
+  void KeepBy(KeptAnswers* kept) { kept_ = kept; }
 
+ private:
   const ModelRegistry* const models_;
   const Clock* const clock_;
   RequestObserver* const of_no_model_;
   const std::string instance_ = NewInstance();  // tells this coordinator's request ids from others'
   std::atomic<uint64_t> next_id_{1};
+  KeptAnswers* kept_ = nullptr;
 
   static std::string NewInstance();
 };

@@ -62,6 +62,8 @@ struct Accepted {
   uint64_t seed = 0;
   uint32_t max_tokens = 0;
   uint32_t n = 1;  // answers
+  // How long its client may be away and come back with request_id; 0: it may not.
+  absl::Duration resume_window;
 };
 
 struct AnswerToken {
@@ -78,6 +80,13 @@ struct Tokens {
   // When asked for, before the first token: of the prompt's tokens from the second one on.
   std::vector<AnswerToken> prompt_logprobs;
   std::vector<float> embedding;  // [hidden size], alone, where it was asked for
+  // What going on from here needs besides tokens; of no use to a client.
+  struct State {
+    std::optional<float> mu;    // mirostat's
+    int64_t cached_tokens = 0;  // as Usage has them, as far as they are known
+    absl::Duration queue_time, first_token_time;
+  };
+  State state;
 };
 
 struct Usage {

@@ -17,4 +17,9 @@ inline std::string NewResponseId(std::string_view prefix) {
   return id;
 }
 
+// What NewResponseId has put behind the prefix.
+inline std::string RandomOfId(std::string_view id) {
+  return std::string(id.substr(id.find_last_of("-_") + 1));
+}
+
 }  // namespace skein::coordinator

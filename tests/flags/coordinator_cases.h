@@ -9,5 +9,7 @@ inline constexpr char kCoordinator[] = "coordinator/coordinator";
 
 // Of HTTP, metrics, and who may come in.
 FlagCases DoorCases();
+// Of the journal of answers.
+FlagCases JournalCases();
 
 }  // namespace skein::testing

@@ -310,8 +310,8 @@ FlagCases CoordinatorCases() {
 
 int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  RegisterFlagTests(kCoordinator,
-                    Concatenated({CoordinatorCases(), DoorCases(), ConfigCases(kCoordinator)}));
+  RegisterFlagTests(kCoordinator, Concatenated({CoordinatorCases(), DoorCases(), JournalCases(),
+                                                ConfigCases(kCoordinator)}));
   return RUN_ALL_TESTS();
 }
 
