@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/rpc/admin_client_for_tests.h"
+#include "coordinator/rpc/raw_call.h"
 #include "coordinator/rpc/test_coordinator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -145,6 +146,24 @@ TEST_F(ModelsTest, ALostJobsRequestsGoToNoOtherModel) {
   ASSERT_TRUE(WaitForState("a", "lost"));
   const auto again = StartJob("c", "fake", "I am fake");
   EXPECT_EQ(running.get().text(), "I am fake");
+}
+
+// gRPC's health service says that any model serves.
+TEST_F(ModelsTest, HealthIsOfAllModels) {
+  const auto health = [&] {
+    return RawCall(coordinator_.channel(), "/grpc.health.v1.Health/Check", "");
+  };
+  const std::string serving("\x08\x01"), not_serving("\x08\x02");
+  EXPECT_EQ(health(), not_serving);
+  auto fake = StartJob("a", "fake");
+  auto chat = StartJob("b", "chat");
+  EXPECT_EQ(health(), serving);
+  fake->Kill(0);
+  ASSERT_TRUE(WaitForState("a", "lost"));
+  EXPECT_EQ(health(), serving);
+  chat->Kill(0);
+  ASSERT_TRUE(WaitForState("b", "lost"));
+  EXPECT_EQ(health(), not_serving);
 }
 
 // ---- skein drain ----

@@ -111,6 +111,7 @@ TEST(JobClientTest, KnowsAllStates) {
   EXPECT_EQ(AskOne(grpc::Status::OK, "waiting for ranks").state, State::kWaiting);
   EXPECT_EQ(AskOne(grpc::Status::OK, "loading").state, State::kLoading);
   EXPECT_EQ(AskOne(grpc::Status::OK, "serving").state, State::kServing);
+  EXPECT_EQ(AskOne(grpc::Status::OK, "draining").state, State::kServing);
   EXPECT_EQ(AskOne(grpc::Status::OK, "ended").state, State::kEnded);
   EXPECT_EQ(AskOne(grpc::Status::OK, "of a later version").state, State::kCannotTell);
   const JobInfo lost = AskOne(grpc::Status::OK, "lost");
