@@ -25,8 +25,15 @@ HIDDEN = {"--help-man", "--help-completion"}
 TOLD_IN_WORDS = {("skein", ("bench",)): ["serve", "scale"]}
 # What may stand before a program.
 STARTERS = {"mpirun", "srun", "sudo", "exec", "timeout", "nohup"}
-# Behind these, flags are another program's, too: `skein bench` starts the worker, `skein serve` a coordinator.
-PASSED_ON = {"serve": "coordinator", "bench": "worker", "perplexity": "worker", "imatrix": "worker"}
+# Behind these, flags are another program's, too: `skein bench` starts the worker, `skein serve` a coordinator, which reads what `skein model add` is
+# told of a model.
+PASSED_ON = {
+    ("serve",): "coordinator",
+    ("model", "add"): "coordinator",
+    ("bench",): "worker",
+    ("perplexity",): "worker",
+    ("imatrix",): "worker",
+}
 END = re.compile(r"^(;|&&?|\|\|?|\)|>.*|<.*|2>.*|#.*|do|done|then|fi)$")
 FLAG = re.compile(r"^--[a-z][a-z0-9-]*")
 
@@ -110,8 +117,8 @@ def check_flag(commands, name, words, flag, where):
         known |= set(commands.flags[name, words[:depth]])
     if flag in known or flag in HIDDEN:
         return
-    if name == "skein" and words and words[0] in PASSED_ON:
-        other = PASSED_ON[words[0]]
+    other = next((other for before, other in PASSED_ON.items() if words[: len(before)] == before), None)
+    if name == "skein" and other is not None:
         if flag in (commands.flags[other, ()] if other == "coordinator" else commands.all_of(other)):
             return
     fail(where, f"{' '.join((name,) + words)} has no {flag}")
