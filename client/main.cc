@@ -259,8 +259,7 @@ int Main(int argc, char** argv) {
   Endpoint endpoint{.address = coordinator};
   if (generate->parsed() || chat->parsed() || status->parsed() || top->parsed() ||
       models->parsed() || model->parsed() || drain->parsed() || bench_serve->parsed() ||
-      IsLive(plan_flags, *plan) ||
-      IsLive(topo_flags, *topo)) {
+      IsLive(plan_flags, *plan) || IsLive(topo_flags, *topo)) {
     if (const int code = LoadTls(tls, endpoint); code != kExitOk) return code;
   }
   if (generate->parsed()) return Generate(endpoint, generate_flags);

@@ -123,8 +123,8 @@ absl::StatusOr<Cluster::JobNumber> Cluster::FindOrAddJob(const attach::Hello& he
   job.protocol = protocol;
   job.layout = hello.layout;
   job.size = hello.job_size;
-  spdlog::info("job {}: the first of {} ranks has attached, to serve {}, Skein {}, protocol {}", job.id,
-               hello.job_size, job.model->facts.name, job.version, protocol);
+  spdlog::info("job {}: the first of {} ranks has attached, to serve {}, Skein {}, protocol {}",
+               job.id, hello.job_size, job.model->facts.name, job.version, protocol);
   return number;
 }
 

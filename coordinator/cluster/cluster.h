@@ -74,14 +74,14 @@ class Cluster {
   const attach::ProtocolRange& protocols() const { return options_.protocols; }
 
   // What a rank that says so may be asked to prove: the version of the protocol to speak with it.
-  // FailedPrecondition: they have none in common; NotFound: a model that is not served;
-  // InvalidArgument: a rank out of range; Aborted: the coordinator shuts down.
+  // FailedPrecondition: they have none in common; InvalidArgument: a rank out of range; Aborted:
+  // the coordinator shuts down.
   absl::StatusOr<int32_t> CheckHello(const attach::Hello& hello) const;
 
   // A rank that has proved that it is of the job it claims. Besides CheckHello's errors
-  // FailedPrecondition: another version of the program, size or layout than the job's other ranks
-  // have, a job that is over; AlreadyExists: a rank that is there, which stays. On an error the
-  // link is not kept.
+  // NotFound: a model that is not served; FailedPrecondition: another version of the program, size
+  // or layout than the job's other ranks have, a job that is over; AlreadyExists: a rank that is
+  // there, which stays. On an error the link is not kept.
   absl::StatusOr<RankId> Attach(const attach::Hello& hello, std::shared_ptr<RankLink> link);
 
   // Messages of an attached rank. Those of a job that is over are ignored; one out of turn loses

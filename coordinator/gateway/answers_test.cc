@@ -75,6 +75,13 @@ class AnswersTest : public ::testing::Test {
     return absl::StrCat(::testing::TempDir(), "/", name);
   }
 
+  // Of a request that is none for an answer.
+  int StatusOfAnother(const std::string& key) {
+    HttpTestClient other(coordinator_->http_address());
+    other.Send(absl::StrCat("GET /v1/models HTTP/1.1\r\n", Header(key), "\r\n"));
+    return other.Read().status;
+  }
+
   static std::string Header(const std::string& key) {
     return key.empty() ? "" : absl::StrCat("x-api-key: sk-", key, "\r\n");
   }
@@ -298,16 +305,27 @@ TEST_F(AnswersTest, WithoutItsClientAnAnswerStillCountsForItsKey) {
     client->ReadHead();
     id = IdOf(client->ReadChunk());
   }
-  const auto others = [&] {
-    HttpTestClient other(coordinator_->http_address());
-    other.Send(absl::StrCat("GET /v1/models HTTP/1.1\r\n", Header("carol"), "\r\n"));
-    return other.Read().status;
-  };
-  EXPECT_EQ(others(), 429);
+  EXPECT_EQ(StatusOfAnother("carol"), 429);
   const auto client = Return(id, "0", "carol");
   EXPECT_EQ(client->ReadHead().status, 200);
   EXPECT_EQ(Return(id, "0", "carol", "DELETE")->Read().status, 200);
-  EXPECT_TRUE(TestCoordinator::WaitFor([&] { return others() == 200; }));
+  EXPECT_TRUE(TestCoordinator::WaitFor([&] { return StatusOfAnother("carol") == 200; }));
+}
+
+// Else a key could have any number of streams: whoever asked is displaced, and free to ask again.
+TEST_F(AnswersTest, WithAnotherReaderAnAnswerStillCountsForItsKey) {
+  Stop();
+  Start(/*with_keys=*/true);
+  const auto first = Post("/v1/completions", {{"prompt", "hi"}, {"stream", true}}, "carol");
+  Play(Requests(1), 1);
+  first->ReadHead();
+  const std::string id = IdOf(first->ReadChunk());
+  const auto second = Return(id, "0", "carol");
+  EXPECT_EQ(second->ReadHead().status, 200);
+  first->ReadUntil("[DONE]");
+  EXPECT_EQ(StatusOfAnother("carol"), 429);
+  EXPECT_EQ(Return(id, "0", "carol", "DELETE")->Read().status, 200);
+  EXPECT_TRUE(TestCoordinator::WaitFor([&] { return StatusOfAnother("carol") == 200; }));
 }
 
 TEST_F(AnswersTest, TokensCountOnceHoweverOftenTheyAreTold) {

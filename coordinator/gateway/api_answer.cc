@@ -1,6 +1,7 @@
 #include "coordinator/gateway/api_answer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,11 +22,12 @@ namespace {
 class GenerationsAnswer : public HttpAnswer {
  public:
   GenerationsAnswer(ApiRequest request, InferenceService* service,
-                    std::unique_ptr<ApiFormat> format, HttpServer::Wake wake)
-      : format_(std::move(format)),
+                    std::unique_ptr<ApiFormat> format, const ApiCall& call)
+      : model_(call.model),
+        format_(std::move(format)),
         request_(std::move(request)),
         service_(service),
-        wake_(std::move(wake)) {}
+        wake_(call.wake) {}
   ~GenerationsAnswer() override {
     if (open_ > 0) service_->Cancel(generations_);
   }
@@ -35,6 +37,7 @@ class GenerationsAnswer : public HttpAnswer {
       SKEIN_RETURN_IF_ERROR(Keep(*kept, request_, call));
       if (reader_ != nullptr) return absl::OkStatus();
     }
+    SKEIN_ASSIGN_OR_RETURN(hosted_, service_->Find(request_.common.model));
     return Admit();
   }
 
@@ -43,19 +46,22 @@ class GenerationsAnswer : public HttpAnswer {
   absl::Status Admit() {
     const bool all_at_once = request_.most_at_once >= std::ssize(request_.prompts);
     while (waiting() > 0 && (all_at_once || open_ < request_.most_at_once)) {
-      GenerateRequest prompt = request_.common;
-      prompt.input = std::move(request_.prompts[generations_.size()]);
-      absl::StatusOr<std::shared_ptr<Generation>> generation =
-          service_->Generate(prompt, [wake = wake_](Generation::Ready ready) {
-            if (ready == Generation::Ready::kAll) wake();
-          });
-      if (!all_at_once && open_ > 0 && absl::IsResourceExhausted(generation.status())) {
-        request_.prompts[generations_.size()] = std::move(prompt.input);
-        return absl::OkStatus();  // it follows when one of them has ended
+      if (next_ == nullptr) {
+        GenerateRequest prompt = request_.common;
+        prompt.input = std::move(request_.prompts[generations_.size()]);
+        SKEIN_ASSIGN_OR_RETURN(ValidRequest valid, service_->Check(hosted_, prompt));
+        next_ =
+            service_->Make(hosted_, std::move(valid), "", [wake = wake_](Generation::Ready ready) {
+              if (ready == Generation::Ready::kAll) wake();
+            });
       }
-      if (!generation.ok()) return generation.status();
-      generations_.push_back(*std::move(generation));
-      open_ += prompt.n;
+      const bool may_wait = !all_at_once && open_ > 0;
+      const absl::Status admitted = service_->Admit(hosted_, next_, may_wait);
+      // It follows when one of them has ended.
+      if (may_wait && absl::IsResourceExhausted(admitted)) return absl::OkStatus();
+      SKEIN_RETURN_IF_ERROR(admitted);
+      generations_.push_back(std::move(next_));
+      open_ += request_.common.n;
     }
     return absl::OkStatus();
   }
@@ -82,6 +88,7 @@ class GenerationsAnswer : public HttpAnswer {
   // Nothing more is told here, while the answer goes on.
   virtual Part Left(const absl::Status& why) { return Failed(why); }
 
+  const std::shared_ptr<const ServedModel> model_;  // that `format_` refers to
   std::unique_ptr<ApiFormat> format_;
   TokenUsage usage_;
 
@@ -173,6 +180,8 @@ class GenerationsAnswer : public HttpAnswer {
   ApiRequest request_;
   InferenceService* const service_;
   const HttpServer::Wake wake_;
+  HostedModel hosted_;                                    // of the generations
+  std::shared_ptr<Generation> next_;                      // waits for a place in the queue; or null
   std::vector<std::shared_ptr<Generation>> generations_;  // by prompt; or:
   std::unique_ptr<KeptReader> reader_;
   bool over_ = false;  // the reader's events
@@ -272,9 +281,9 @@ std::unique_ptr<HttpAnswer> Answer(const ApiRequest& request, std::unique_ptr<Ap
                                    InferenceService* service, const ApiCall& call) {
   std::unique_ptr<GenerationsAnswer> answer;
   if (request.stream) {
-    answer = std::make_unique<StreamedAnswer>(request, service, std::move(format), call.wake);
+    answer = std::make_unique<StreamedAnswer>(request, service, std::move(format), call);
   } else {
-    answer = std::make_unique<CollectedAnswer>(request, service, std::move(format), call.wake);
+    answer = std::make_unique<CollectedAnswer>(request, service, std::move(format), call);
   }
   const absl::Status admitted = answer->Begin(call);
   if (!admitted.ok()) return ToAnswer(ErrorOf(admitted, request.input));

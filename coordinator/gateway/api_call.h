@@ -22,10 +22,11 @@ struct AnswerName {
 struct ApiCall {
   HttpServer::Wake wake;
   AnswerName name;
-  std::string_view route;   // "/v1/completions"
-  std::string_view body;    // as it was sent
-  std::string key;          // the API key's name; "": none is asked for
-  KeptAnswer::Count count;  // of tokens that are made for it, where it is kept
+  std::string_view route;                    // "/v1/completions"
+  std::string_view body;                     // as it was sent
+  std::string key;                           // the API key's name; "": none is asked for
+  std::shared_ptr<const ServedModel> model;  // that the body names: answers keep it
+  KeptAnswer::Count count;                   // of tokens that are made for it, where it is kept
   // Of a client that comes back: its answer, and the last event that it has. `body` and `name` are
   // the first call's.
   std::shared_ptr<KeptAnswer> resumed;

@@ -78,7 +78,7 @@ std::unique_ptr<HttpAnswer> Embed(const json& body, const ServedModel& model,
                                   InferenceService* service, const ApiCall& call) {
   BodyReader reader(body);
   ApiRequest request = {.input = "input", .most_at_once = kMostAtOnce};
-  request.common.model = reader.String("model").value_or("");
+  request.common.model = model.name;
   const bool last = IsSecond(reader, "pooling", "mean", "last");
   request.common.embedding = {.pooling = last ? serving::Pooling::kLast : serving::Pooling::kMean,
                               .normalized = reader.Bool("normalize").value_or(true)};

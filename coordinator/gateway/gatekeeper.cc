@@ -80,8 +80,9 @@ class MeteredAnswer final : public HttpAnswer {
     if (std::optional<Part> refusal = Count(part)) part = *std::move(refusal);
     begun_ = begun_ || part.head.has_value();
     over_ = part.last;
-    // Whoever has the whole answer may ask for the next one.
-    if (over_) admission_->End();
+    // Whoever has the whole answer may ask for the next one. One that is kept goes on without its
+    // reader, and holds the admission until its own end.
+    if (over_) admission_.reset();
     return part;
   }
 
@@ -102,7 +103,7 @@ class MeteredAnswer final : public HttpAnswer {
   }
 
   std::unique_ptr<HttpAnswer> answer_;
-  const std::shared_ptr<Admission> admission_;
+  std::shared_ptr<Admission> admission_;
   bool begun_ = false;
   bool over_ = false;
 };

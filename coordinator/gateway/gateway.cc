@@ -125,7 +125,12 @@ AnswerPointer Picture(const Asked& asked) {
   const std::string_view query = asked.http.query;
   if (!query.starts_with(kJob)) return ToAnswer(BadField("job", "?job=ID is expected"));
   absl::StatusOr<std::string> svg = asked.hooks.picture(std::string(query.substr(kJob.size())));
-  if (!svg.ok()) return ToAnswer(ErrorOf(svg.status()));
+  if (!svg.ok()) {
+    return ToAnswer({.status = 404,
+                     .message = std::string(svg.status().message()),
+                     .param = "job",
+                     .code = "job_not_found"});
+  }
   // Whoever opens it as a page of its own runs nothing.
   return std::make_unique<WholeAnswer>(
       HttpHead{.content_type = "image/svg+xml",
@@ -139,6 +144,7 @@ AnswerPointer Picture(const Asked& asked) {
 struct Route {
   std::string_view method, path;
   AnswerPointer (*answer)(const Asked&);
+  bool generates = false;  // what it refuses counts as requests that are refused
 };
 
 constexpr Route kRoutes[] = {
@@ -149,21 +155,24 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/completions",
      [](const Asked& asked) {
        return Complete(asked.body, *asked.model, &asked.service, asked.call);
-     }},
+     },
+     /*generates=*/true},
     {"POST", "/v1/chat/completions",
-     [](const Asked& asked) { return Chat(asked.body, *asked.model, &asked.service, asked.call); }},
+     [](const Asked& asked) { return Chat(asked.body, *asked.model, &asked.service, asked.call); },
+     /*generates=*/true},
     {"POST", "/v1/responses",
      [](const Asked& asked) {
        return Responses(asked.body, *asked.model, &asked.service, asked.call);
-     }},
+     },
+     /*generates=*/true},
     {"POST", "/v1/embeddings",
-     [](const Asked& asked) {
-       return Embed(asked.body, *asked.model, &asked.service, asked.call);
-     }},
+     [](const Asked& asked) { return Embed(asked.body, *asked.model, &asked.service, asked.call); },
+     /*generates=*/true},
     {"POST", "/v1/messages",
      [](const Asked& asked) {
        return Messages(asked.body, *asked.model, &asked.service, asked.call);
-     }},
+     },
+     /*generates=*/true},
     {"POST", "/v1/messages/count_tokens",
      [](const Asked& asked) { return CountTokens(asked.body, *asked.model); }},
     {"POST", "/apply-template",
@@ -249,6 +258,7 @@ AnswerPointer GoOn(const Asked& asked, std::shared_ptr<KeptAnswer> kept) {
                         .route = head.route,
                         .body = head.body,
                         .key = head.key,
+                        .model = kept->model(),
                         .count = nullptr,
                         .resumed = kept,
                         .last_event = last_event};
@@ -306,21 +316,22 @@ std::unique_ptr<HttpAnswer> Gateway::Handle(const HttpRequest& request,
                   .route = route,
                   .body = request.body,
                   .key = verdict.key == nullptr ? "" : verdict.key->name,
+                  .model = nullptr,
                   .count = nullptr,
                   .resumed = nullptr};
   if (verdict.admission != nullptr) {
     call.count = [admission = verdict.admission](int64_t tokens) { admission->AddAnswer(tokens); };
   }
   std::unique_ptr<HttpAnswer> answer =
-      verdict.refusal.has_value()
-          ? ToAnswer(*verdict.refusal)
-          : Metered(Choose(request, verdict.key.get(), call), std::move(verdict.admission));
+      verdict.refusal.has_value() ? ToAnswer(*verdict.refusal)
+                                  : Metered(Choose(request, verdict.key.get(), std::move(call)),
+                                            std::move(verdict.admission));
   return std::make_unique<WatchedAnswer>(
       std::move(answer), [this, route](int status) { hooks_.on_answer(route, status); });
 }
 
 std::unique_ptr<HttpAnswer> Gateway::Choose(const HttpRequest& request, const serving::ApiKey* key,
-                                            const ApiCall& call) {
+                                            ApiCall call) {
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   json body = json::object();
   Asked asked = {request, body, *service_, hooks_, call, started_, key, nullptr};
@@ -345,9 +356,10 @@ std::unique_ptr<HttpAnswer> Gateway::Choose(const HttpRequest& request, const se
     BodyReader reader(body);
     const std::string name = reader.String("model").value_or("");
     if (reader.error().has_value()) return ToAnswer(*reader.error());
-    const absl::StatusOr<HostedModel> hosted = service_->models().Find(name);
+    const absl::StatusOr<HostedModel> hosted =
+        route->generates ? service_->Find(name) : service_->models().Find(name);
     if (const auto error = CheckModel(hosted, key)) return ToAnswer(*error);
-    asked.model = hosted->model;
+    asked.model = call.model = hosted->model;
   }
   return route->answer(asked);
 }

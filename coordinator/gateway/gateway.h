@@ -49,7 +49,7 @@ class Gateway {
 
  private:
   std::unique_ptr<HttpAnswer> Choose(const HttpRequest& request, const serving::ApiKey* key,
-                                     const ApiCall& call);
+                                     ApiCall call);
 
   InferenceService* const service_;
   const Gatekeeper::Options gatekeeper_options_;

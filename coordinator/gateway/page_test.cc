@@ -185,7 +185,7 @@ TEST_F(PageTest, APictureOfAJobRunsNothing) {
                                   Not(HasSubstr("<script"))));
   picture = Get("/v1/picture?job=nobody");
   EXPECT_EQ(picture.status, 404);
-  EXPECT_THAT(picture.body, HasSubstr("no job 'nobody'"));
+  EXPECT_THAT(picture.body, AllOf(HasSubstr("no job 'nobody'"), HasSubstr("job_not_found")));
   EXPECT_EQ(Get("/v1/picture").status, 400);
   EXPECT_EQ(Get("/v1/picture?jobs=job").status, 400);
 }

@@ -63,11 +63,11 @@ std::shared_ptr<Generation> InferenceService::Make(const HostedModel& hosted, Va
 }
 
 absl::Status InferenceService::Admit(const HostedModel& hosted,
-                                     const std::shared_ptr<Generation>& generation) {
+                                     const std::shared_ptr<Generation>& generation, bool may_wait) {
   const absl::Status admitted = hosted.dispatcher->Admit(generation);
   if (admitted.ok()) {
     hosted.observer->OnAdmitted(std::ssize(generation->request().prompt));
-  } else {
+  } else if (!may_wait || !absl::IsResourceExhausted(admitted)) {
     hosted.observer->OnRefused(admitted.code());
   }
   return admitted;

@@ -40,7 +40,9 @@ class InferenceService {
   absl::StatusOr<ValidRequest> Check(const HostedModel& hosted, const GenerateRequest& request);
   std::shared_ptr<Generation> Make(const HostedModel& hosted, ValidRequest valid,
                                    std::string public_id, Generation::OnReady on_ready);
-  absl::Status Admit(const HostedModel& hosted, const std::shared_ptr<Generation>& generation);
+  // `may_wait`: the caller tries again where the queue is full, so that this is no refusal.
+  absl::Status Admit(const HostedModel& hosted, const std::shared_ptr<Generation>& generation,
+                     bool may_wait = false);
   // See Dispatcher. What an earlier process had admitted counts as admitted here, too.
   void Readmit(const HostedModel& hosted, const std::shared_ptr<Generation>& generation,
                absl::Duration patience);

@@ -91,12 +91,14 @@ void KeptAnswer::Add(std::shared_ptr<Generation> generation) {
 
 absl::Status KeptAnswer::Restore(const std::vector<std::string>& records) {
   MutexLock lock(&mutex_);
+  int64_t bytes = 0;
   for (const std::string& record : records) {
     SKEIN_ASSIGN_OR_RETURN(const PartEvent event, DecodeEvent(record));
     Note(event.event);
-    bytes_ += static_cast<int64_t>(record.size());
+    bytes += static_cast<int64_t>(record.size());
   }
-  context_.shared->total_bytes += bytes_;
+  bytes_ += bytes;
+  context_.shared->total_bytes += bytes;
   records_ = records;
   kept_ = records_.size();
   return absl::OkStatus();
@@ -200,13 +202,6 @@ void KeptAnswer::Wake() {
   if (wake) wake();
 }
 
-void KeptAnswer::End(const absl::Status& why) {
-  MutexLock lock(&mutex_);
-  if (complete_ || dropped_) return;
-  Note(why);
-  Write({EncodeEvent(0, why)});
-}
-
 // ---- Readers ----
 
 absl::StatusOr<std::unique_ptr<KeptReader>> KeptAnswer::Read(int64_t from,
@@ -286,9 +281,9 @@ std::optional<absl::Time> KeptAnswer::finished() const {
   return since_;
 }
 
-bool KeptAnswer::failed() const {
+bool KeptAnswer::TakeFailure() {
   MutexLock lock(&mutex_);
-  return complete_ && !error_.ok();
+  return complete_ && !error_.ok() && !std::exchange(failure_told_, true);
 }
 
 void KeptAnswer::Cancel() { service_->Cancel(generations_); }

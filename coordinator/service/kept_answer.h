@@ -78,8 +78,6 @@ class KeptAnswer : public std::enable_shared_from_this<KeptAnswer> {
   std::vector<Event> EventsOf(int32_t part) const;
   // From now on events are taken.
   void Start(Count count);
-  // Its model cannot go on with it.
-  void End(const absl::Status& why);
 
   // The answer's next reader: one before it is told that it has been displaced. Events before
   // `from` are not told. OutOfRange: there are not so many.
@@ -93,8 +91,8 @@ class KeptAnswer : public std::enable_shared_from_this<KeptAnswer> {
   void Cancel();
   // Cancels, and takes nothing more; its reader is told. Its bytes count no more.
   void Drop();
-  // A part failed while others run on; Cancel is due.
-  bool failed() const;
+  // A part failed while others run on: Cancel is due, of which it is told once.
+  bool TakeFailure();
 
  private:
   friend class KeptReader;
@@ -126,7 +124,8 @@ class KeptAnswer : public std::enable_shared_from_this<KeptAnswer> {
   absl::Status error_ ABSL_GUARDED_BY(mutex_);  // its last event
   bool suspended_ ABSL_GUARDED_BY(mutex_) = false;
   bool dropped_ ABSL_GUARDED_BY(mutex_) = false;
-  Count count_ ABSL_GUARDED_BY(mutex_);  // until it is complete
+  bool failure_told_ ABSL_GUARDED_BY(mutex_) = false;  // by TakeFailure
+  Count count_ ABSL_GUARDED_BY(mutex_);                // until it is complete
 
   uint64_t reader_ ABSL_GUARDED_BY(mutex_) = 0;  // the last one's number
   bool has_reader_ ABSL_GUARDED_BY(mutex_) = false;

@@ -101,9 +101,11 @@ void KeptAnswers::Discard(const std::shared_ptr<KeptAnswer>& answer) {
 
 void KeptAnswers::Tick() {
   for (const auto& answer : All()) {
+    // Clients were told to come to the next process.
+    if (shared_->draining) continue;
     if (answer->expired()) {
       Discard(answer);
-    } else if (answer->failed()) {
+    } else if (answer->TakeFailure()) {
       answer->Cancel();
     }
   }
@@ -167,9 +169,8 @@ absl::Status KeptAnswers::RestoreOne(Journal::Left& left, InferenceService* serv
       std::make_shared<KeptAnswer>(Context(), left.answer, std::move(head), service, model);
   SKEIN_RETURN_IF_ERROR(answer->Restore(left.records));
   const bool complete = answer->finished().has_value();
-  if (!complete && model == nullptr) {
-    answer->End(absl::FailedPreconditionError(absl::StrCat("the answer cannot go on: ", why)));
-  }
+  // It stays as it is: a later process may have the model again.
+  if (model == nullptr) spdlog::warn("the answer {} cannot go on: {}", answer->head().id, why);
   std::vector<std::shared_ptr<Generation>> running;
   for (size_t part = 0; part < requests.size() && !complete && model != nullptr; ++part) {
     running.push_back(
