@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -12,8 +13,7 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "coordinator/access/key_usage.h"
-
-struct sqlite3;
+#include "coordinator/sqlite/database.h"
 
 namespace skein::coordinator {
 
@@ -34,23 +34,15 @@ class KeyUsageFile {
   absl::Status Write();
 
  private:
-  struct Closer {
-    void operator()(sqlite3* database) const;
-  };
-  using Database = std::unique_ptr<sqlite3, Closer>;
-
   KeyUsageFile(std::string path, KeyUsage* usage);
-  absl::Status Prepare();
   absl::Status Restore();
-  absl::Status Execute(const char* statements);
   absl::Status WriteTransaction();
-  absl::Status Failed(const char* what) const;
   void Run();
 
   const std::string path_;
   KeyUsage* const usage_;
   Mutex writing_;
-  Database database_;
+  std::optional<Database> database_;  // from Open on
   // What is not written yet.
   std::map<std::pair<std::string, int64_t>, SecondOfUse> pending_ ABSL_GUARDED_BY(writing_);
 

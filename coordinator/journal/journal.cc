@@ -20,7 +20,6 @@
 namespace skein::coordinator {
 namespace {
 
-constexpr int kVersion = 1;
 constexpr std::chrono::seconds kAlivePeriod(1);
 
 // A record is some 40 bytes, and each answer that gets one dirties a page: small ones keep a step
@@ -41,42 +40,7 @@ constexpr char kTables[] =
     "  second INTEGER NOT NULL);"
     "PRAGMA user_version = 1;";
 
-class Statement {
- public:
-  Statement(sqlite3* database, const char* sql) {
-    sqlite3_prepare_v2(database, sql, -1, &statement_, nullptr);
-  }
-  ~Statement() { sqlite3_finalize(statement_); }
-  Statement(const Statement&) = delete;
-
-  // A statement that could not be made fails here.
-  int Step() { return sqlite3_step(statement_); }
-  // Of one without rows.
-  bool Run() {
-    const bool done = Step() == SQLITE_DONE;
-    sqlite3_reset(statement_);
-    return done;
-  }
-  void Bind(int at, int64_t value) { sqlite3_bind_int64(statement_, at, value); }
-  // Outlives the step.
-  void Bind(int at, const std::string& value) {
-    sqlite3_bind_blob64(statement_, at, value.data(), value.size(), SQLITE_STATIC);
-  }
-  int64_t Int(int column) { return sqlite3_column_int64(statement_, column); }
-  std::string Blob(int column) {
-    const auto* const bytes = static_cast<const char*>(sqlite3_column_blob(statement_, column));
-    return bytes == nullptr
-               ? ""
-               : std::string(bytes, static_cast<size_t>(sqlite3_column_bytes(statement_, column)));
-  }
-
- private:
-  sqlite3_stmt* statement_ = nullptr;
-};
-
 }  // namespace
-
-void Journal::Closer::operator()(sqlite3* database) const { sqlite3_close(database); }
 
 // One process has the folder. The system takes the lock away from one that ends.
 class Journal::Lock {
@@ -111,7 +75,7 @@ class Journal::Lock {
 
 class Journal::Statements {
  public:
-  explicit Statements(sqlite3* database)
+  explicit Statements(const Database& database)
       : begin(database, "INSERT INTO answers VALUES (?, ?)"),
         add(database, "INSERT INTO records VALUES (?, ?, ?)"),
         remove_records(database, "DELETE FROM records WHERE answer = ?"),
@@ -136,77 +100,41 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const Options& options) {
   const int file = open(journal->path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file < 0) return ErrnoStatus(errno, absl::StrCat("cannot open ", journal->path_));
   close(file);
-  SKEIN_RETURN_IF_ERROR(journal->Prepare(options.max_bytes));
+  SKEIN_ASSIGN_OR_RETURN(
+      journal->database_,
+      Database::Open(journal->path_,
+                     {.settings = kSettings,
+                      .tables = kTables,
+                      .advice = "; let the program that wrote it finish its answers, or give "
+                                "another folder"}));
+  SKEIN_RETURN_IF_ERROR(journal->database_->Execute(
+      absl::StrCat("PRAGMA max_page_count = ", options.max_bytes / kPageBytes)));
   SKEIN_RETURN_IF_ERROR(journal->ReadLeft());
-  journal->statements_ = std::make_unique<Statements>(journal->database_.get());
+  journal->statements_ = std::make_unique<Statements>(*journal->database_);
   journal->writer_ = std::thread([of = journal.get()] { of->Run(); });
   return journal;
 }
 
-absl::Status Journal::Failed(const char* what) const {
-  const std::string text = absl::StrCat(path_, ": ", what, ": ", sqlite3_errmsg(database_.get()));
-  switch (sqlite3_errcode(database_.get())) {
-    case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-      return absl::UnavailableError(absl::StrCat(text, "; does another process use it?"));
-    case SQLITE_NOTADB:
-    case SQLITE_CORRUPT:
-      return absl::FailedPreconditionError(text);
-    case SQLITE_FULL:
-      return absl::ResourceExhaustedError(text);
-    default:
-      return absl::InternalError(text);
-  }
-}
-
-absl::Status Journal::Execute(const char* statements) {
-  const int code = sqlite3_exec(database_.get(), statements, nullptr, nullptr, nullptr);
-  return code == SQLITE_OK ? absl::OkStatus() : Failed("cannot use the database");
-}
-
-absl::Status Journal::Prepare(int64_t max_bytes) {
-  sqlite3* opened = nullptr;
-  const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX;
-  const int code = sqlite3_open_v2(path_.c_str(), &opened, flags, nullptr);
-  database_.reset(opened);
-  if (code != SQLITE_OK) return Failed("cannot open the database");
-  SKEIN_RETURN_IF_ERROR(Execute(kSettings));
-  {
-    Statement tables(database_.get(), "SELECT count(*) FROM sqlite_schema");
-    Statement version(database_.get(), "PRAGMA user_version");
-    if (tables.Step() != SQLITE_ROW || version.Step() != SQLITE_ROW) return Failed("cannot read");
-    if (version.Int(0) != kVersion && (tables.Int(0) > 0 || version.Int(0) != 0)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(path_, ": a database of something else, or of another version (",
-                       version.Int(0), "; this one is ", kVersion,
-                       "); let the program that wrote it finish its answers, or give another "
-                       "folder"));
-    }
-  }
-  SKEIN_RETURN_IF_ERROR(Execute(kTables));
-  return Execute(absl::StrCat("PRAGMA max_page_count = ", max_bytes / kPageBytes).c_str());
-}
-
 absl::Status Journal::ReadLeft() {
-  Statement alive(database_.get(), "SELECT second FROM alive");
+  Statement alive(*database_, "SELECT second FROM alive");
   if (alive.Step() == SQLITE_ROW) last_alive_ = absl::FromUnixSeconds(alive.Int(0));
-  Statement answers(database_.get(), "SELECT answer, head FROM answers ORDER BY answer");
-  Statement records(database_.get(),
+  Statement answers(*database_, "SELECT answer, head FROM answers ORDER BY answer");
+  Statement records(*database_,
                     "SELECT answer, number, record FROM records ORDER BY answer, number");
   std::map<int64_t, Left> all;
   int code;
   while ((code = answers.Step()) == SQLITE_ROW) {
-    all[answers.Int(0)] = {.answer = answers.Int(0), .head = answers.Blob(1), .records = {}};
+    all[answers.Int(0)] = {.answer = answers.Int(0), .head = answers.Bytes(1), .records = {}};
   }
-  if (code != SQLITE_DONE) return Failed("cannot read");
+  if (code != SQLITE_DONE) return database_->Failed("cannot read");
   while ((code = records.Step()) == SQLITE_ROW) {
     Left& left = all[records.Int(0)];
     left.answer = records.Int(0);
     // Nothing leaves such a gap; who reads an answer without a head removes it.
     if (records.Int(1) != static_cast<int64_t>(left.records.size())) left.head.clear();
-    left.records.push_back(records.Blob(2));
+    left.records.push_back(records.Bytes(2));
   }
-  if (code != SQLITE_DONE) return Failed("cannot read");
+  if (code != SQLITE_DONE) return database_->Failed("cannot read");
   for (auto& [answer, left] : all) {
     next_record_[answer] = static_cast<int64_t>(left.records.size());
     left_.push_back(std::move(left));
@@ -296,7 +224,7 @@ void Journal::Write(std::vector<Change>& changes) {
     was_healthy = std::exchange(healthy_, written.ok());
   }
   if (!written.ok()) {
-    sqlite3_exec(database_.get(), "ROLLBACK", nullptr, nullptr, nullptr);
+    database_->Execute("ROLLBACK").IgnoreError();
     if (was_healthy) {
       spdlog::error(
           "the journal cannot be written: answers that run now go on, and end with this process: "
@@ -324,7 +252,7 @@ void Journal::Write(std::vector<Change>& changes) {
 }
 
 absl::Status Journal::WriteTransaction(const std::vector<Change>& changes) {
-  SKEIN_RETURN_IF_ERROR(Execute("BEGIN IMMEDIATE"));
+  SKEIN_RETURN_IF_ERROR(database_->Execute("BEGIN IMMEDIATE"));
   Statements& run = *statements_;
   const auto remove = [&](int64_t answer) {
     run.remove_records.Bind(1, answer);
@@ -332,33 +260,33 @@ absl::Status Journal::WriteTransaction(const std::vector<Change>& changes) {
     return run.remove_records.Run() && run.remove_answer.Run();
   };
   for (const int64_t answer : to_remove_) {
-    if (!remove(answer)) return Failed("cannot delete");
+    if (!remove(answer)) return database_->Failed("cannot delete");
   }
   std::map<int64_t, int64_t> added;
   for (const Change& change : changes) {
     if (change.remove) {
-      if (!remove(change.answer)) return Failed("cannot delete");
+      if (!remove(change.answer)) return database_->Failed("cannot delete");
       continue;
     }
     if (lost_.contains(change.answer)) continue;
     if (!change.head.empty()) {
       run.begin.Bind(1, change.answer);
-      run.begin.Bind(2, change.head);
-      if (!run.begin.Run()) return Failed("cannot write");
+      run.begin.BindBlob(2, change.head);
+      if (!run.begin.Run()) return database_->Failed("cannot write");
     }
     const auto known = next_record_.find(change.answer);
     int64_t number = (known == next_record_.end() ? 0 : known->second) + added[change.answer];
     for (const std::string& record : change.records) {
       run.add.Bind(1, change.answer);
       run.add.Bind(2, number++);
-      run.add.Bind(3, record);
-      if (!run.add.Run()) return Failed("cannot write");
+      run.add.BindBlob(3, record);
+      if (!run.add.Run()) return database_->Failed("cannot write");
     }
     added[change.answer] += static_cast<int64_t>(change.records.size());
   }
   run.alive.Bind(1, absl::ToUnixSeconds(absl::Now()));
-  if (!run.alive.Run()) return Failed("cannot write");
-  return Execute("COMMIT");
+  if (!run.alive.Run()) return database_->Failed("cannot write");
+  return database_->Execute("COMMIT");
 }
 
 }  // namespace skein::coordinator

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -21,8 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
-
-struct sqlite3;
+#include "coordinator/sqlite/database.h"
 
 namespace skein::coordinator {
 
@@ -73,9 +73,6 @@ class Journal {
   void Flush();
 
  private:
-  struct Closer {
-    void operator()(sqlite3* database) const;
-  };
   struct Change {
     int64_t answer = 0;
     bool remove = false;
@@ -86,17 +83,14 @@ class Journal {
   class Lock;
 
   explicit Journal(std::string path);
-  absl::Status Prepare(int64_t max_bytes);
   absl::Status ReadLeft();
-  absl::Status Execute(const char* statements);
-  absl::Status Failed(const char* what) const;
   void Run();
   void Write(std::vector<Change>& changes);
   absl::Status WriteTransaction(const std::vector<Change>& changes);
 
   const std::string path_;
   std::unique_ptr<Lock> lock_;
-  std::unique_ptr<sqlite3, Closer> database_;  // its thread's, once that runs
+  std::optional<Database> database_;  // its thread's, once that runs
   absl::Time last_alive_ = absl::InfinitePast();
   std::vector<Left> left_;
 
