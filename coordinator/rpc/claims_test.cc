@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/log/captured_log.h"
 #include "base/test_util.h"
-#include "coordinator/rpc/captured_log.h"
 #include "coordinator/rpc/hand_made_rank.h"
 #include "coordinator/rpc/test_coordinator.h"
 #include "gmock/gmock.h"

@@ -9,13 +9,13 @@
 #include <future>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/log/captured_log.h"
 #include "base/mutex.h"
 #include "base/test_util.h"
 #include "base/tls/certificate_for_tests.h"
@@ -27,8 +27,6 @@
 #include "proto/cluster.grpc.pb.h"
 #include "proto/convert/plan.h"
 #include "proto/credentials/credentials.h"
-#include "spdlog/sinks/ostream_sink.h"
-#include "spdlog/spdlog.h"
 
 namespace skein::worker {
 namespace {
@@ -216,10 +214,7 @@ Inbox::Contents TakeSoon(Inbox& inbox) {
 
 // What the log says of a rank that waits for a coordinator.
 std::string WordsOfOneThatWaits(const AttachmentOptions& options) {
-  std::ostringstream log;
-  const auto before = spdlog::default_logger();
-  spdlog::set_default_logger(
-      std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+  const CapturedLog log;
   Inbox inbox;
   std::promise<std::string> end;
   {
@@ -228,8 +223,7 @@ std::string WordsOfOneThatWaits(const AttachmentOptions& options) {
     });
     EXPECT_THAT(end.get_future().get(), HasSubstr("--orphan-timeout"));
   }
-  spdlog::set_default_logger(before);
-  return log.str();
+  return log.text();
 }
 
 TEST(AttachmentTest, SpeaksTlsWhereItIsToldAndSaysWhatIsWrongElse) {

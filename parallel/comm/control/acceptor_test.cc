@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -13,11 +12,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/log/captured_log.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "spdlog/sinks/base_sink.h"
-#include "spdlog/spdlog.h"
 
 namespace skein::comm {
 namespace {
@@ -30,32 +28,8 @@ const std::string kKey(kSharedKeyBytes, 'k');
 
 absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
 
-class LogSink final : public spdlog::sinks::base_sink<std::mutex> {
- public:
-  std::string text() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return text_;
-  }
-
- private:
-  void sink_it_(const spdlog::details::log_msg& message) override {
-    text_.append(message.payload.data(), message.payload.size());
-    text_ += '\n';
-  }
-  void flush_() override {}
-  std::string text_;
-};
-
 class AcceptorTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    before_ = spdlog::default_logger();
-    spdlog::set_default_logger(std::make_shared<spdlog::logger>("", log_));
-  }
-  void TearDown() override {
-    acceptor_ = nullptr;
-    spdlog::set_default_logger(before_);
-  }
   void Start(absl::Duration handshake = absl::Seconds(10)) {
     SKEIN_ASSERT_OK_AND_ASSIGN(
         acceptor_,
@@ -68,7 +42,7 @@ class AcceptorTest : public ::testing::Test {
   bool Logged(const std::string& what) {
     const absl::Time until = Soon();
     while (absl::Now() < until) {
-      if (::testing::Value(log_->text(),
+      if (::testing::Value(log_.text(),
                            ContainsRegex("a connection from (::ffff:)?127.0.0.1:[0-9]+ is "
                                          "refused: .*" +
                                          what))) {
@@ -76,12 +50,11 @@ class AcceptorTest : public ::testing::Test {
       }
       absl::SleepFor(absl::Milliseconds(5));
     }
-    ADD_FAILURE() << log_->text();
+    ADD_FAILURE() << log_.text();
     return false;
   }
 
-  const std::shared_ptr<LogSink> log_ = std::make_shared<LogSink>();
-  std::shared_ptr<spdlog::logger> before_;
+  const CapturedLog log_;
   std::unique_ptr<Acceptor> acceptor_;
 };
 
@@ -104,7 +77,7 @@ TEST_F(AcceptorTest, TakesThoseWhoKnowTheKey) {
     SKEIN_ASSERT_OK(taken.at("rank 1").tls->Open(text));
   }
   EXPECT_EQ(text, "I am one");
-  EXPECT_EQ(log_->text(), "");
+  EXPECT_EQ(log_.text(), "");
 }
 
 TEST_F(AcceptorTest, RefusesAnotherKey) {
@@ -136,7 +109,7 @@ TEST_F(AcceptorTest, RefusesStrangersWithoutAWord) {
   char byte = 0;
   EXPECT_EQ(recv(silent[0].get(), &byte, 1, MSG_DONTWAIT), 0);  // it was hung up on
   acceptor_ = nullptr;
-  EXPECT_THAT(log_->text(), HasSubstr("more connections were refused"));
+  EXPECT_THAT(log_.text(), HasSubstr("more connections were refused"));
 }
 
 TEST_F(AcceptorTest, RefusesWhatIsNoTls) {

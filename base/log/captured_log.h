@@ -9,7 +9,7 @@
 #include "spdlog/sinks/base_sink.h"
 #include "spdlog/spdlog.h"
 
-namespace skein::coordinator {
+namespace skein {
 
 // Whatever logs has to end before it.
 class CapturedLog {
@@ -41,4 +41,4 @@ class CapturedLog {
   std::shared_ptr<spdlog::logger> before_ = spdlog::default_logger();
 };
 
-}  // namespace skein::coordinator
+}  // namespace skein
