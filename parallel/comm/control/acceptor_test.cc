@@ -20,7 +20,6 @@
 namespace skein::comm {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
