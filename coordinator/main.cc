@@ -27,9 +27,11 @@
 #include "base/deadlock_detection.h"
 #include "base/file.h"
 #include "base/flags/flags.h"
+#include "base/flags/log_flags.h"
 #include "base/flags/mutual_tls_flags.h"
 #include "base/host_port.h"
 #include "base/log/log.h"
+#include "base/log/log_options.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/tls/mutual_tls.h"
@@ -42,6 +44,7 @@
 #include "coordinator/model_argument.h"
 #include "coordinator/model_flags.h"
 #include "coordinator/rpc/listener.h"
+#include "coordinator/service/access_log.h"
 #include "coordinator/service/load_served_model.h"
 #include "spdlog/spdlog.h"
 
@@ -69,7 +72,8 @@ struct Flags {
   bool insecure = false;
   Journal::Options journal;  // "": none
   Access::Options access;    // "": no keys
-  std::string log_level = "info";
+  LogOptions log;
+  bool access_log = true;
   Daemon::Options daemon;
 };
 
@@ -198,7 +202,10 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
   AddDuration(app, "--heartbeat-timeout", daemon.cluster.heartbeat_timeout,
               "A rank that is silent for so long is lost, and its job with it; 1s or more",
               kLeastHeartbeatTimeout);
-  AddLogLevel(app, flags.log_level);
+  AddLogging(app, flags.log);
+  app.add_flag("--access-log,!--no-access-log", flags.access_log,
+               "Log a line for each request, without prompt and answer (default)")
+      ->default_str("true");
   app.set_version_flag("--version", std::string(kVersion));
   app.footer(
       "Then start workers (mpirun -np 4 worker --coordinator HOST:PORT) and ask\n"
@@ -398,7 +405,8 @@ int Main(int argc, char** argv) {
   if (!flags.metrics.empty()) flags.daemon.metrics = flags.metrics;
   absl::Status usable = CheckListen(flags);
   usable.Update(CheckHttp(flags));
-  usable.Update(InitLogging("coordinator", flags.log_level));
+  usable.Update(InitLogging("coordinator", flags.log));
+  EnableAccessLog(flags.access_log);
   if (!usable.ok()) {
     std::fprintf(stderr, "coordinator: %s\n", std::string(usable.message()).c_str());
     return kExitUsage;

@@ -320,6 +320,15 @@ TEST_F(ProgramTest, StartsAgainWhereItEndsAndPassesOnItsLastWords) {
             "job 1: line\njob 1: last\njob 1: line\njob 1: last\njob 1: line\njob 1: last\n");
 }
 
+TEST_F(ProgramTest, PassesOnLinesOfJsonAsTheyAre) {
+  const std::string log = parent_ + "/log";
+  const int fd = open(log.c_str(), O_WRONLY | O_CREAT, 0600);
+  LineWriter output(fd);
+  RunToTheEnd(R"(printf '{"time":"x"}\n{ no\n')", &output);
+  EXPECT_EQ(output.Close(kPatience), 0);
+  EXPECT_EQ(ReadFileOrEmpty(log), "{\"time\":\"x\"}\njob 1: { no\n");
+}
+
 TEST_F(ProgramTest, IsOverOnlyWhenNothingOfItIsLeft) {
   LineWriter output(STDOUT_FILENO);
   const std::string file = parent_ + "/pid";

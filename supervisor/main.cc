@@ -24,9 +24,11 @@
 #include "absl/time/time.h"
 #include "base/deadlock_detection.h"
 #include "base/flags/flags.h"
+#include "base/flags/log_flags.h"
 #include "base/flags/mutual_tls_flags.h"
 #include "base/log/line_writer.h"
 #include "base/log/log.h"
+#include "base/log/log_options.h"
 #include "base/named_path.h"
 #include "base/status_macros.h"
 #include "base/tls/mutual_tls.h"
@@ -74,7 +76,7 @@ void AddSeconds(CLI::App& app, const std::string& name, absl::Duration& value,
 
 struct Flags {
   std::string bin;
-  std::string log_level = "info";
+  LogOptions log;
   Options options;
 };
 
@@ -119,7 +121,7 @@ void DeclareFlags(CLI::App& app, Flags& flags) {
   app.add_option("--coordinator-flag", options.coordinator_flags,
                  "A flag more for the coordinator, as in --coordinator-flag=--layout=tp=2,pp=2")
       ->allow_extra_args(false);
-  AddLogLevel(app, flags.log_level);
+  AddLogging(app, flags.log);
 }
 
 // As Bazel puts it, bin/worker/worker, or as a package has it, bin/worker.
@@ -215,7 +217,7 @@ absl::StatusOr<int> Run(Flags& flags) {
   SKEIN_ASSIGN_OR_RETURN(const std::unique_ptr<Scratch> scratch,
                          Scratch::Make(Absolute(Variable("TMPDIR", "/tmp"))));
   if (getenv("HOME") == nullptr) flags.options.home = scratch->path();  // Open MPI 5 asks for one
-  SKEIN_RETURN_IF_ERROR(InitLogging("supervisor", flags.log_level));    // the first thread
+  SKEIN_RETURN_IF_ERROR(InitLogging("supervisor", flags.log));          // the first thread
   LineWriter output(STDOUT_FILENO);
   JobClient jobs(flags.options.coordinator, tls);
   const int status = Supervise(flags.options, &jobs, scratch.get(), &output);

@@ -37,7 +37,10 @@ Program::Program(Options options, Scratch* scratch, LineWriter* output, absl::Ti
       output_(output),
       keeper_(options_.restart, now),
       lines_([this](std::string_view line) {
-        output_->Write(absl::StrCat(options_.name, ": ", std::string(line)));
+        // A line of JSON names its program itself, and stays one.
+        const bool json = line.starts_with("{\"");
+        output_->Write(json ? std::string(line)
+                            : absl::StrCat(options_.name, ": ", std::string(line)));
       }) {}
 
 void Program::Advance(absl::Time now) {

@@ -14,6 +14,7 @@
 #include "base/cache_folder.h"
 #include "base/deadlock_detection.h"
 #include "base/flags/flags.h"
+#include "base/flags/log_flags.h"
 #include "base/flags/mutual_tls_flags.h"
 #include "base/flags/parse_device_kind.h"
 #include "base/log/log.h"
@@ -174,7 +175,7 @@ int main(int argc, char** argv) {
   app.add_flag("--overlap,!--no-overlap", options.overlap,
                "plan and send the next step while one runs (default); off: for comparison")
       ->default_str("true");
-  skein::AddLogLevel(app, options.log_level);
+  skein::AddLogging(app, options.log, "with the rank in its name, worker-3.log for worker.log, ");
 
   const skein::worker::BenchCommand bench(app);
   const skein::worker::ProbeCommand probe_command(app);

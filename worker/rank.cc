@@ -20,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "base/dtype.h"
 #include "base/log/log.h"
+#include "base/log/log_options.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"
@@ -67,6 +68,15 @@ int64_t ModelBytes(const plan::Plan& plan) {
     if (rank.dp_rank == 0) bytes += rank.weight_bytes;
   }
   return bytes;
+}
+
+// worker-3.log for worker.log: ranks of a host share its folders.
+std::string FileOfRank(const std::string& file, int rank) {
+  if (file.empty()) return file;
+  const std::filesystem::path path(file);
+  return (path.parent_path() /
+          absl::StrCat(path.stem().string(), "-", rank, path.extension().string()))
+      .string();
 }
 
 // Until prefill was observed: 1B on two cores.
@@ -427,7 +437,10 @@ class Rank {
 }  // namespace
 
 absl::Status RunRank(const RankOptions& options, comm::MpiRuntime& mpi) {
-  SKEIN_RETURN_IF_ERROR(InitLogging(absl::StrCat("rank ", mpi.rank()), options.log_level));
+  LogOptions log = options.log;
+  log.file = FileOfRank(log.file, mpi.rank());
+  SKEIN_RETURN_IF_ERROR(
+      Annotate(InitLogging(absl::StrCat("rank ", mpi.rank()), log), "--log-file"));
   auto rank = std::make_unique<Rank>(options, mpi);
   const absl::Status status = rank->Run();
   // What is left after an error is not destroyed: a broken device, or a lost rank, would be waited

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/device_kind.h"
+#include "base/log/log_options.h"
 #include "base/tls/mutual_tls.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/ops/backend.h"
@@ -49,7 +50,7 @@ struct RankOptions {
   kernels::DecodeForm decode = kernels::DecodeForm::kAuto;  // on GPUs
   int profile_steps = 0;  // of GPUs: the first ones are marked for profilers; 0: none
   bool overlap = true;    // the next step is planned and sent while one runs
-  std::string log_level = "info";
+  LogOptions log;         // each rank has a file of its own, worker-3.log for worker.log
   // For tests, which hold up calls: sees every group before its first call. May be null.
   std::function<void(comm::Communicator&)> on_group;
   // For tests: what computes in the back end's place. May be null.

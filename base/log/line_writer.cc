@@ -16,7 +16,7 @@
 namespace skein {
 
 struct LineWriter::Shared {
-  Shared(int fd, size_t queue_bytes) : fd(fd), queue_bytes(queue_bytes) {}
+  Shared(Target target, size_t queue_bytes) : target(std::move(target)), queue_bytes(queue_bytes) {}
 
   void WaitUntilEmpty(absl::Duration patience) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(patience);
@@ -24,7 +24,7 @@ struct LineWriter::Shared {
     }
   }
 
-  const int fd;
+  const Target target;
   const size_t queue_bytes;
   Mutex mutex;
   CondVar changed;
@@ -61,7 +61,10 @@ bool WriteFully(int fd, std::string_view text, bool* broken) {
 }  // namespace
 
 LineWriter::LineWriter(int fd, size_t queue_bytes)
-    : shared_(std::make_shared<Shared>(fd, queue_bytes)) {
+    : LineWriter([fd](size_t) { return fd; }, queue_bytes) {}
+
+LineWriter::LineWriter(Target target, size_t queue_bytes)
+    : shared_(std::make_shared<Shared>(std::move(target), queue_bytes)) {
   // Signals are for threads that expect them, whichever was started first.
   sigset_t all, before;
   sigfillset(&all);
@@ -114,7 +117,7 @@ void LineWriter::WriteAll(const std::shared_ptr<Shared>& shared) {
     if (broken) text.insert(0, "\n");
     shared->writing = true;
     shared->mutex.Unlock();
-    const bool written = WriteFully(shared->fd, text, &broken);
+    const bool written = WriteFully(shared->target(text.size()), text, &broken);
     shared->mutex.Lock();
     shared->writing = false;
     if (written) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,9 @@ class LineWriter {
  public:
   // `fd` stays the caller's, and must stay open for as long as the process lives.
   explicit LineWriter(int fd, size_t queue_bytes = kQueueBytes);
+  // Where so many bytes go; -1: they are dropped. Called on the writing thread, before each line.
+  using Target = std::function<int(size_t bytes)>;
+  explicit LineWriter(Target target, size_t queue_bytes = kQueueBytes);
   ~LineWriter();  // Close() with a short patience, if it was not called
   LineWriter(const LineWriter&) = delete;
 

@@ -134,8 +134,10 @@ ApiError Gatekeeper::NotAllowed(const std::string& what) {
 
 Gatekeeper::Verdict Gatekeeper::Judge(const HttpRequest& request,
                                       const std::vector<HostedModel>& models) const {
-  const auto refuse = [](int status, std::string message, std::string code) {
-    return Verdict{ApiError{.status = status, .message = std::move(message), .code = code}, {}, {}};
+  std::shared_ptr<const serving::ApiKey> key;
+  const auto refuse = [&key](int status, std::string message, std::string code) {
+    return Verdict{
+        ApiError{.status = status, .message = std::move(message), .code = code}, {}, key};
   };
   if (const std::string_view host = request.Header("Host"); !AllowsHost(host)) {
     return refuse(403,
@@ -149,20 +151,20 @@ Gatekeeper::Verdict Gatekeeper::Judge(const HttpRequest& request,
     return refuse(401, "an API key is expected, as Authorization: Bearer KEY or x-api-key: KEY",
                   "invalid_api_key");
   }
-  std::shared_ptr<const serving::ApiKey> key = access_->Find(sent);
+  key = access_->Find(sent);
   if (key == nullptr) return refuse(401, "there is no such API key", "invalid_api_key");
   if (key->disabled) return refuse(403, "this API key is disabled", "key_disabled");
   const auto allowed = [&](const HostedModel& hosted) { return Allows(key.get(), *hosted.model); };
   if (!models.empty() && std::none_of(models.begin(), models.end(), allowed)) {
     return {
         NotAllowed(absl::StrCat(models.size() > 1 ? "the models " : "the model ", NamesOf(models))),
-        nullptr, nullptr};
+        nullptr, std::move(key)};
   }
   if (IsOneOf(kUncountedPaths, request.path) || request.path.starts_with(kAnswersPath)) {
     return {std::nullopt, nullptr, std::move(key)};
   }
   Access::Verdict admitted = access_->Admit(key);
-  if (admitted.excess.has_value()) return {ErrorOf(*admitted.excess), nullptr, nullptr};
+  if (admitted.excess.has_value()) return {ErrorOf(*admitted.excess), nullptr, std::move(key)};
   return {std::nullopt, std::move(admitted.admission), std::move(key)};
 }
 

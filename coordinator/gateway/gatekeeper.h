@@ -39,7 +39,7 @@ class Gatekeeper {
   struct Verdict {
     std::optional<ApiError> refusal;
     std::shared_ptr<Admission> admission;        // none: nothing is counted
-    std::shared_ptr<const serving::ApiKey> key;  // none: none was asked for
+    std::shared_ptr<const serving::ApiKey> key;  // none: none was asked for, or found
   };
   // `models`: what is served here. A key that may use none of them is refused. Who comes back for
   // an answer was counted when it was asked for.

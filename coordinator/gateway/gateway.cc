@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "base/host_port.h"
 #include "base/json/json.h"
 #include "base/status_macros.h"
@@ -27,10 +29,13 @@
 #include "coordinator/gateway/text_tools.h"
 #include "coordinator/gateway/watched_answer.h"
 #include "coordinator/page/page.h"
+#include "coordinator/service/access_log.h"
+#include "coordinator/service/call_record.h"
 #include "coordinator/service/kept_answers.h"
 #include "coordinator/service/model_registry.h"
 #include "coordinator/service/response_id.h"
 #include "coordinator/service/served_model.h"
+#include "coordinator/service/trace_id.h"
 #include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
@@ -186,6 +191,7 @@ constexpr Route kRoutes[] = {
 constexpr std::string_view kModelPath = "/v1/models/";
 constexpr std::string_view kAnswerMethods = "DELETE, GET";  // of kAnswersPath
 constexpr std::string_view kMetricsPath = "/metrics";
+constexpr std::string_view kRefused = "refused";  // by the server, before there is a route
 
 // The request's route for those who count, which are few: "other" where there is none.
 std::string_view RouteOf(const HttpRequest& request) {
@@ -196,6 +202,32 @@ std::string_view RouteOf(const HttpRequest& request) {
     if (route.path == request.path) return route.path;
   }
   return "other";
+}
+
+// Load balancers, kubelets and Prometheus ask it every few seconds.
+bool IsRoutine(std::string_view route) {
+  return route == "/health" || route == "/ready" || route == kMetricsPath;
+}
+
+// Clients may invent others, of any length.
+std::string_view MethodOf(const HttpRequest& request) {
+  for (const std::string_view method :
+       {"GET", "POST", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"}) {
+    if (request.method == method) return method;
+  }
+  return "other";
+}
+
+// Of a request that is in several traces, none.
+std::string TraceOf(const HttpRequest& request) {
+  std::string_view trace;
+  int count = 0;
+  for (const auto& [name, value] : request.headers) {
+    if (!absl::EqualsIgnoreCase(name, "traceparent")) continue;
+    trace = TraceIdOf(value);
+    ++count;
+  }
+  return std::string(count == 1 ? trace : "");
 }
 
 AnswerPointer NoSuchRoute(const HttpRequest& request) {
@@ -297,7 +329,12 @@ absl::Status Gateway::Start(const HttpServerOptions& options) {
                                return Handle(request, wake);
                              },
                              [this](int status, std::string_view why) {
-                               hooks_.on_answer("refused", status);
+                               hooks_.on_answer(kRefused, status);
+                               LogAccess({.protocol = "http",
+                                          .method = "",
+                                          .route = kRefused,
+                                          .status = absl::StrCat(status)},
+                                         CallRecord(CallRecord::Caller()));
                                return ToAnswer({.status = status, .message = std::string(why)});
                              }));
   return absl::OkStatus();
@@ -309,6 +346,7 @@ void Gateway::Shutdown(absl::Duration grace) {
 
 std::unique_ptr<HttpAnswer> Gateway::Handle(const HttpRequest& request,
                                             const HttpServer::Wake& wake) {
+  const absl::Time began = absl::Now();
   const std::string_view route = RouteOf(request);
   Gatekeeper::Verdict verdict = gatekeeper_->Judge(request, service_->models().All());
   ApiCall call = {.wake = wake,
@@ -322,12 +360,21 @@ std::unique_ptr<HttpAnswer> Gateway::Handle(const HttpRequest& request,
   if (verdict.admission != nullptr) {
     call.count = [admission = verdict.admission](int64_t tokens) { admission->AddAnswer(tokens); };
   }
+  const auto record = std::make_shared<CallRecord>(
+      CallRecord::Caller{.trace_id = TraceOf(request), .client = request.client, .key = call.key});
+  const CallRecord::Scope scope(record);
   std::unique_ptr<HttpAnswer> answer =
       verdict.refusal.has_value() ? ToAnswer(*verdict.refusal)
                                   : Metered(Choose(request, verdict.key.get(), std::move(call)),
                                             std::move(verdict.admission));
   return std::make_unique<WatchedAnswer>(
-      std::move(answer), [this, route](int status) { hooks_.on_answer(route, status); });
+      std::move(answer), [this, route](int status) { hooks_.on_answer(route, status); },
+      EndedCall{.protocol = "http",
+                .method = MethodOf(request),
+                .route = route,
+                .status = {},
+                .is_routine = IsRoutine(route)},
+      record, began);
 }
 
 std::unique_ptr<HttpAnswer> Gateway::Choose(const HttpRequest& request, const serving::ApiKey* key,

@@ -278,6 +278,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     // Named, since g++ 12 destroys temporaries of a co_await twice.
     HttpServer::Wake wake = [waker] { waker->Wake(); };
     HttpRequest copy = Copy(request);
+    copy.client = Client();
     auto handled = Handle(std::move(copy), std::move(wake));
     const std::unique_ptr<HttpAnswer> answer =
         co_await asio::co_spawn(handlers_, std::move(handled), asio::use_awaitable);
@@ -285,6 +286,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
     const bool written = co_await Write(*answer, framing);
     answering_ = false;
     co_return written&& framing.keep_alive;
+  }
+
+  std::string Client() {
+    Error error;
+    const Tcp::endpoint end = stream_.tcp().socket().remote_endpoint(error);
+    if (error) return "";
+    const std::string address = end.address().to_string(error);
+    return end.address().is_v6() ? absl::StrCat("[", address, "]:", end.port())
+                                 : absl::StrCat(address, ":", end.port());
   }
 
   // On a thread for handlers: the connections' own threads have others to serve.

@@ -31,6 +31,7 @@ struct HttpRequest {
   std::string query;   // behind the question mark
   HttpHeaders headers;
   std::string body;
+  std::string client;  // ADDRESS:PORT
 
   // The first header of this name, in any case; "" where there is none.
   std::string_view Header(std::string_view name) const;

@@ -8,8 +8,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "coordinator/rpc/call_log.h"
 #include "coordinator/rpc/grpc_status.h"
 #include "coordinator/rpc/raw_message.h"
 
@@ -64,16 +66,22 @@ grpc::ServerUnaryReactor* AdminRpc::AddModel(grpc::CallbackServerContext* contex
                                              const grpc::ByteBuffer* request,
                                              grpc::ByteBuffer* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const auto finish = [context, reactor, began = absl::Now()](const absl::Status& status) {
+    const grpc::Status end = ToGrpc(status);
+    LogCall({.route = "/skein.admin.v1.Admin/AddModel", .code = end.error_code(), .began = began},
+            *RecordOf(*context));
+    reactor->Finish(end);
+  };
   admin::v1::AddModelRequest asked;
   if (const absl::Status parsed = ParseMessage(*request, asked); !parsed.ok()) {
-    reactor->Finish(ToGrpc(parsed));
+    finish(parsed);
     return reactor;
   }
   // The server's end waits for the call, and so for all of the thread that uses the admin.
-  std::thread([admin = admin_, reactor, response, asked = std::move(asked)] {
+  std::thread([admin = admin_, finish, response, asked = std::move(asked)] {
     const absl::StatusOr<admin::v1::AddModelResponse> added = Add(*admin, asked);
     if (added.ok()) *response = SerializeMessage(*added);
-    reactor->Finish(ToGrpc(added.status()));
+    finish(added.status());
   }).detach();
   return reactor;
 }
@@ -82,7 +90,7 @@ grpc::ServerUnaryReactor* AdminRpc::RemoveModel(grpc::CallbackServerContext* con
                                                 const grpc::ByteBuffer* request,
                                                 grpc::ByteBuffer* response) {
   return AnswerUnary<admin::v1::RemoveModelRequest, admin::v1::RemoveModelResponse>(
-      context, *request, response,
+      context, {.name = "/skein.admin.v1.Admin/RemoveModel"}, *request, response,
       [this](const auto& asked, auto& removed) { return Remove(*admin_, asked, removed); });
 }
 
@@ -90,7 +98,7 @@ grpc::ServerUnaryReactor* AdminRpc::DrainJob(grpc::CallbackServerContext* contex
                                              const grpc::ByteBuffer* request,
                                              grpc::ByteBuffer* response) {
   return AnswerUnary<admin::v1::DrainJobRequest, admin::v1::DrainJobResponse>(
-      context, *request, response,
+      context, {.name = "/skein.admin.v1.Admin/DrainJob"}, *request, response,
       [this](const auto& asked, auto& drained) { return Drain(*admin_, asked, drained); });
 }
 

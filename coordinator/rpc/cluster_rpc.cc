@@ -26,7 +26,8 @@ grpc::ServerUnaryReactor* ClusterRpc::GetStatus(grpc::CallbackServerContext* con
                                                 const grpc::ByteBuffer* request,
                                                 grpc::ByteBuffer* response) {
   return AnswerUnary<wire::GetStatusRequest, wire::ClusterStatus>(
-      context, *request, response, [this](const auto& /*request*/, auto& status) {
+      context, {.name = "/skein.cluster.v1.Cluster/GetStatus", .is_routine = true}, *request,
+      response, [this](const auto& /*request*/, auto& status) {
         status = status_();
         return absl::OkStatus();
       });
@@ -36,7 +37,7 @@ grpc::ServerUnaryReactor* ClusterRpc::GetJob(grpc::CallbackServerContext* contex
                                              const grpc::ByteBuffer* request,
                                              grpc::ByteBuffer* response) {
   return AnswerUnary<wire::GetJobRequest, wire::JobStatus>(
-      context, *request, response,
+      context, {.name = "/skein.cluster.v1.Cluster/GetJob", .is_routine = true}, *request, response,
       [this](const auto& asked, auto& job) { return FindJob(asked, job); });
 }
 
@@ -44,7 +45,8 @@ grpc::ServerUnaryReactor* ClusterRpc::GetTopology(grpc::CallbackServerContext* c
                                                   const grpc::ByteBuffer* request,
                                                   grpc::ByteBuffer* response) {
   return AnswerUnary<wire::GetTopologyRequest, topology::v1::Topology>(
-      context, *request, response, [this](const auto& /*request*/, auto& to) {
+      context, {.name = "/skein.cluster.v1.Cluster/GetTopology", .is_routine = true}, *request,
+      response, [this](const auto& /*request*/, auto& to) {
         SKEIN_ASSIGN_OR_RETURN(const topology::Topology topology, cluster_->Hosts());
         to = convert::ToProto(topology);
         return absl::OkStatus();

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "coordinator/rpc/call_end.h"
+#include "coordinator/rpc/call_log.h"
 #include "coordinator/rpc/grpc_status.h"
 #include "coordinator/rpc/inference_convert.h"
 
@@ -67,14 +68,19 @@ absl::Status GenerateManyStream::Handle(const v1::GenerateManyRequest& message) 
 
 absl::Status GenerateManyStream::Begin(const v1::GenerateManyRequest& message) {
   const uint64_t number = message.request();
+  const std::shared_ptr<CallRecord> record = RecordOf(*context_);
   {
     MutexLock lock(&mutex_);
-    if (!requests_.try_emplace(number).second) {
+    const auto [request, is_new] = requests_.try_emplace(number);
+    if (is_new) {
+      request->second.record = record;
+      request->second.began = absl::Now();
+    } else {
       return absl::InvalidArgumentError(
           absl::StrCat("request ", number, ": the one of this number has not ended yet"));
     }
   }
-  const auto generation = Admit(message);
+  const auto generation = Admit(message, record);
   bool call_has_ended = false;
   {
     MutexLock lock(&mutex_);
@@ -93,7 +99,8 @@ absl::Status GenerateManyStream::Begin(const v1::GenerateManyRequest& message) {
 }
 
 absl::StatusOr<std::shared_ptr<Generation>> GenerateManyStream::Admit(
-    const v1::GenerateManyRequest& message) {
+    const v1::GenerateManyRequest& message, const std::shared_ptr<CallRecord>& record) {
+  const CallRecord::Scope scope(record);
   absl::Time deadline = DeadlineOf(*context_);
   if (message.has_timeout_seconds()) {
     if (!(message.timeout_seconds() > 0)) {
@@ -210,10 +217,13 @@ GenerateManyStream::Taken GenerateManyStream::TakeEventsOf(uint64_t number, Requ
     out.set_request(number);
     *out.mutable_event() =
         ToProto(event, request.generation == nullptr ? nullptr : &request.generation->model());
-    bytes += out.ByteSizeLong();
+    const size_t size = out.ByteSizeLong();
+    bytes += size;
+    request.answer_bytes += static_cast<int64_t>(size);
   };
   if (!request.refusal.ok()) {
     add(request.refusal);
+    Log(request, ToGrpc(request.refusal).error_code(), /*aborted=*/false);
     return Taken::kLast;
   }
   if (request.generation == nullptr) return Taken::kAll;
@@ -221,13 +231,31 @@ GenerateManyStream::Taken GenerateManyStream::TakeEventsOf(uint64_t number, Requ
     const std::optional<Event> event = request.generation->Next();
     if (!event.has_value()) return Taken::kAll;
     add(*event);
-    if (std::holds_alternative<absl::Status>(*event)) return Taken::kLast;
-    if (std::holds_alternative<Finished>(*event) && --request.unfinished == 0) return Taken::kLast;
+    const auto* const error = std::get_if<absl::Status>(&*event);
+    const bool whole = std::holds_alternative<Finished>(*event) && --request.unfinished == 0;
+    if (error == nullptr && !whole) continue;
+    Log(request, error == nullptr ? grpc::StatusCode::OK : ToGrpc(*error).error_code(),
+        /*aborted=*/false);
+    return Taken::kLast;
   }
   return Taken::kSome;
 }
 
+void GenerateManyStream::Log(const Request& request, grpc::StatusCode code, bool aborted) {
+  LogCall({.route = "/skein.v1.Inference/GenerateMany",
+           .code = code,
+           .aborted = aborted,
+           .answer_bytes = request.answer_bytes,
+           .began = request.began},
+          *request.record);
+}
+
 void GenerateManyStream::OnDone() {
+  {
+    MutexLock lock(&mutex_);
+    const grpc::StatusCode code = end_.value_or(grpc::Status::CANCELLED).error_code();
+    for (const auto& [number, request] : requests_) Log(request, code, /*aborted=*/true);
+  }
   const std::shared_ptr<GenerateManyStream> last = std::move(self_);  // may delete this on return
 }
 

@@ -13,8 +13,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/mutex.h"
 #include "coordinator/rpc/message_writer.h"
+#include "coordinator/service/call_record.h"
 #include "coordinator/service/inference_service.h"
 #include "proto/inference.pb.h"
 
@@ -43,6 +45,9 @@ class GenerateManyStream final
     absl::Status refusal;
     size_t unfinished = 0;  // answers
     bool ready = false;     // it is in ready_
+    std::shared_ptr<CallRecord> record;
+    absl::Time began;
+    int64_t answer_bytes = 0;
   };
 
   GenerateManyStream(grpc::CallbackServerContext* context, InferenceService* service)
@@ -51,7 +56,8 @@ class GenerateManyStream final
   // Does what a message asks for; an error ends the call.
   absl::Status Handle(const v1::GenerateManyRequest& message);
   absl::Status Begin(const v1::GenerateManyRequest& message);
-  absl::StatusOr<std::shared_ptr<Generation>> Admit(const v1::GenerateManyRequest& message);
+  absl::StatusOr<std::shared_ptr<Generation>> Admit(const v1::GenerateManyRequest& message,
+                                                    const std::shared_ptr<CallRecord>& record);
   void CancelRequest(uint64_t number);
   // The service calls it with its lock held: never calls back.
   void OnReady(uint64_t number, Generation::Ready ready);
@@ -65,6 +71,7 @@ class GenerateManyStream final
   // Fills `message` with the events of the requests that are ready.
   void TakeEvents(v1::GenerateManyResponse& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   enum class Taken { kAll, kLast, kSome };  // all that are there, the request's last one, or else
+  static void Log(const Request& request, grpc::StatusCode code, bool aborted);
   Taken TakeEventsOf(uint64_t number, Request& request, v1::GenerateManyResponse& message,
                      size_t& bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

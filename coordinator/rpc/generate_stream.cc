@@ -1,5 +1,6 @@
 #include "coordinator/rpc/generate_stream.h"
 
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -16,10 +17,11 @@
 namespace skein::coordinator {
 
 GenerateStream* GenerateStream::Start(
-    grpc::CallbackServerContext* context, InferenceService* service,
+    grpc::CallbackServerContext* context, InferenceService* service, std::string_view route,
     const std::function<absl::StatusOr<Source>(GenerateStream&)>& open) {
-  std::shared_ptr<GenerateStream> stream(new GenerateStream(context, service));
+  std::shared_ptr<GenerateStream> stream(new GenerateStream(context, service, route));
   stream->self_ = stream;
+  const CallRecord::Scope scope(stream->record_);
   absl::StatusOr<Source> source = open(*stream);
   MutexLock lock(&stream->mutex_);
   stream->begun_ = true;
@@ -36,12 +38,14 @@ GenerateStream* GenerateStream::Start(
 
 GenerateStream* GenerateStream::Start(grpc::CallbackServerContext* context,
                                       const grpc::ByteBuffer& request, InferenceService* service) {
-  return Start(context, service, [&](GenerateStream& stream) { return stream.Admit(request); });
+  return Start(context, service, "/skein.v1.Inference/Generate",
+               [&](GenerateStream& stream) { return stream.Admit(request); });
 }
 
 GenerateStream* GenerateStream::Resume(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer& request, InferenceService* service) {
-  return Start(context, service, [&](GenerateStream& stream) { return stream.Return(request); });
+  return Start(context, service, "/skein.v1.Inference/Resume",
+               [&](GenerateStream& stream) { return stream.Return(request); });
 }
 
 absl::StatusOr<GenerateStream::Source> GenerateStream::Admit(const grpc::ByteBuffer& bytes) {
@@ -95,8 +99,12 @@ void GenerateStream::OnEvent() {
 
 void GenerateStream::Advance() {
   if (!begun_) return;
-  writer_.Advance([this](grpc::ByteBuffer& message)
-                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return Next(message); });
+  writer_.Advance([this](grpc::ByteBuffer& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    NextWrite write = Next(message);
+    if (write.has_message) answer_bytes_ += static_cast<int64_t>(message.Length());
+    if (write.end.has_value()) code_ = write.end->error_code();
+    return write;
+  });
 }
 
 NextWrite GenerateStream::Next(grpc::ByteBuffer& message) {
@@ -151,6 +159,15 @@ void GenerateStream::Cancel() {
 }
 
 void GenerateStream::OnDone() {
+  {
+    MutexLock lock(&mutex_);
+    LogCall({.route = route_,
+             .code = code_,
+             .aborted = cancelled_,
+             .answer_bytes = answer_bytes_,
+             .began = began_},
+            *record_);
+  }
   const std::shared_ptr<GenerateStream> last = std::move(self_);  // may delete this on return
 }
 

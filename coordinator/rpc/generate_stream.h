@@ -6,13 +6,19 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/mutex.h"
+#include "coordinator/rpc/call_log.h"
 #include "coordinator/rpc/message_writer.h"
+#include "coordinator/service/call_record.h"
 #include "coordinator/service/inference_service.h"
 #include "coordinator/service/kept_answer.h"
 
@@ -38,8 +44,9 @@ class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnDone() override;
 
  private:
-  GenerateStream(grpc::CallbackServerContext* context, InferenceService* service)
-      : context_(context), service_(service) {}
+  GenerateStream(grpc::CallbackServerContext* context, InferenceService* service,
+                 std::string_view route)
+      : context_(context), service_(service), route_(route), record_(RecordOf(*context)) {}
 
   // What brings the events: one of the two.
   struct Source {
@@ -48,6 +55,7 @@ class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   };
 
   static GenerateStream* Start(grpc::CallbackServerContext* context, InferenceService* service,
+                               std::string_view route,
                                const std::function<absl::StatusOr<Source>(GenerateStream&)>& open);
   absl::StatusOr<Source> Admit(const grpc::ByteBuffer& bytes);
   absl::StatusOr<Source> Return(const grpc::ByteBuffer& bytes);
@@ -60,6 +68,9 @@ class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   grpc::CallbackServerContext* const context_;
   InferenceService* const service_;
+  const std::string_view route_;
+  const std::shared_ptr<CallRecord> record_;
+  const absl::Time began_ = absl::Now();
   std::shared_ptr<GenerateStream> self_;
 
   Mutex mutex_;
@@ -68,6 +79,8 @@ class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   absl::Status refusal_ ABSL_GUARDED_BY(mutex_);
   size_t unfinished_ ABSL_GUARDED_BY(mutex_) = 0;  // answers
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t answer_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  grpc::StatusCode code_ ABSL_GUARDED_BY(mutex_) = grpc::StatusCode::CANCELLED;  // at the end
   MessageWriter<GenerateStream, grpc::ByteBuffer> writer_ ABSL_GUARDED_BY(mutex_){this};
 };
 

@@ -27,7 +27,8 @@ grpc::ServerUnaryReactor* InferenceRpc::Discard(grpc::CallbackServerContext* con
                                                 const grpc::ByteBuffer* request,
                                                 grpc::ByteBuffer* response) {
   return AnswerUnary<v1::DiscardRequest, v1::DiscardResponse>(
-      context, *request, response, [this](const auto& asked, auto& /*done*/) {
+      context, {.name = "/skein.v1.Inference/Discard"}, *request, response,
+      [this](const auto& asked, auto& /*done*/) {
         SKEIN_ASSIGN_OR_RETURN(const std::shared_ptr<KeptAnswer> answer,
                                FindKept(*service_, asked.request_id()));
         service_->kept()->Discard(answer);
@@ -44,7 +45,8 @@ grpc::ServerUnaryReactor* InferenceRpc::ListModels(grpc::CallbackServerContext* 
                                                    const grpc::ByteBuffer* request,
                                                    grpc::ByteBuffer* response) {
   return AnswerUnary<v1::ListModelsRequest, v1::ListModelsResponse>(
-      context, *request, response, [this](const auto& /*request*/, auto& models) {
+      context, {.name = "/skein.v1.Inference/ListModels", .is_routine = true}, *request, response,
+      [this](const auto& /*request*/, auto& models) {
         for (const HostedModel& hosted : service_->models().All()) {
           *models.add_models() = ToProto(hosted);
         }

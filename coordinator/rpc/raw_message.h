@@ -8,8 +8,14 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <cstdint>
+#include <string_view>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "coordinator/rpc/call_log.h"
 #include "coordinator/rpc/grpc_status.h"
 
 namespace skein::coordinator {
@@ -35,19 +41,32 @@ grpc::ByteBuffer SerializeMessage(const Message& message) {
   return bytes;
 }
 
+struct Route {
+  std::string_view name;
+  bool is_routine = false;  // programs make such calls again and again
+};
+
 // Answers a call of one message each way: `handle(request, response)` fills the answer or says why
 // not.
 template <typename Request, typename Response, typename Handle>
-grpc::ServerUnaryReactor* AnswerUnary(grpc::CallbackServerContext* context,
+grpc::ServerUnaryReactor* AnswerUnary(grpc::CallbackServerContext* context, const Route& route,
                                       const grpc::ByteBuffer& request_bytes,
                                       grpc::ByteBuffer* response_bytes, const Handle& handle) {
+  const absl::Time began = absl::Now();
   Request request;
   Response response;
   absl::Status status = ParseMessage(request_bytes, request);
   if (status.ok()) status = handle(request, response);
   if (status.ok()) *response_bytes = SerializeMessage(response);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(status));
+  const grpc::Status end = ToGrpc(status);
+  LogCall({.route = route.name,
+           .code = end.error_code(),
+           .answer_bytes = static_cast<int64_t>(response_bytes->Length()),
+           .began = began,
+           .is_routine = route.is_routine},
+          *RecordOf(*context));
+  reactor->Finish(end);
   return reactor;
 }
 

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/log/log_fields.h"
 #include "coordinator/service/replica_choice.h"
 #include "spdlog/spdlog.h"
 
@@ -70,7 +71,11 @@ void Dispatcher::OnReplicasDown(const std::vector<ReplicaId>& ids, const absl::S
         lost.mapped().draining ? std::numeric_limits<int64_t>::max() : options_.max_retries;
     for (auto& [request_id, request] : lost.mapped().requests) {
       // It ends here if all its tokens had come, or if its retries are used up.
-      if (!request.generation->OnReplicaLost(why, max_retries)) continue;
+      const bool goes_on = request.generation->OnReplicaLost(why, max_retries);
+      const WithLogFields fields(request.generation->log_fields());
+      spdlog::info("the request's replica is lost: it {}",
+                   goes_on ? "is to go on elsewhere" : "has ended");
+      if (!goes_on) continue;
       queue_.emplace(request_id, Waiting{std::move(request.generation), /*is_new=*/false});
       ++waiting;
     }

@@ -59,6 +59,13 @@ std::string TakeText(std::string& text) {
   return head;
 }
 
+LogFields FieldsOf(const std::string& request_id, const CallRecord* record) {
+  LogFields fields = {{"request_id", request_id}};
+  if (record == nullptr) return fields;
+  fields.insert(fields.end(), record->fields().begin(), record->fields().end());
+  return fields;
+}
+
 // Of length 1; zeros stay.
 std::vector<float> Normalized(std::vector<float> values) {
   double squares = 0;
@@ -81,6 +88,8 @@ Generation::Generation(serving::RequestId id, std::string public_id, ValidReques
       on_ready_(std::move(on_ready)),
       observer_(observer),
       arrived_(clock->Now()),
+      record_(CallRecord::Current()),
+      log_fields_(FieldsOf(public_id_, record_.get())),
       open_(request_.answers.size()) {
   for (const serving::AnswerStart& start : request_.answers) {
     answers_.push_back({.journal = {},
@@ -197,6 +206,7 @@ serving::Request Generation::Dispatch() {
   if (!dispatched_.has_value()) {
     dispatched_ = now;
     observer_->OnDispatched(now - arrived_);
+    if (record_ != nullptr) record_->OnDispatched(now - arrived_);
   }
   ++dispatches_;
   gave_tokens_ = false;
@@ -336,10 +346,16 @@ void Generation::AppendTokens(Answer& answer, const serving::AnswerOutput& outpu
   }
   if (embeds()) return;
   const absl::Time now = clock_->Now();
-  if (!std::exchange(has_tokens_, true)) observer_->OnFirstToken(now - arrived_);
+  const auto tokens = static_cast<int64_t>(answer.journal.size() - before);
+  const bool first = !std::exchange(has_tokens_, true);
+  if (first) observer_->OnFirstToken(now - arrived_);
   std::optional<absl::Duration> gap;
   if (answer.first_token.has_value()) gap = now - answer.last_token;
-  observer_->OnTokens(static_cast<int64_t>(answer.journal.size() - before), gap);
+  observer_->OnTokens(tokens, gap);
+  if (record_ != nullptr) {
+    if (first) record_->OnFirstToken(now - arrived_);
+    record_->OnTokens(tokens);
+  }
   if (!answer.first_token.has_value()) answer.first_token = now;
   answer.last_token = now;
 }

@@ -10,8 +10,10 @@
 
 #include "absl/status/status.h"
 #include "base/clock.h"
+#include "base/log/log_fields.h"
 #include "base/mutex.h"
 #include "coordinator/service/answer_text.h"
+#include "coordinator/service/call_record.h"
 #include "coordinator/service/request.h"
 #include "coordinator/service/request_observer.h"
 #include "coordinator/service/served_model.h"
@@ -36,7 +38,8 @@ class Generation {
   enum class Ready { kMore, kAll };
   using OnReady = std::function<void(Ready)>;
 
-  // Model, clock and observer outlive the generation. Answers are numbered from 0.
+  // Model, clock and observer outlive the generation. Answers are numbered from 0. It is the call's
+  // of CallRecord::Current(), where there is one.
   Generation(serving::RequestId id, std::string public_id, ValidRequest valid,
              const ServedModel* model, const Clock* clock, OnReady on_ready,
              RequestObserver* observer = &RequestObserver::None());
@@ -53,6 +56,7 @@ class Generation {
   const std::string& public_id() const { return public_id_; }
   const ServedModel& model() const { return *model_; }
   absl::Time arrived() const { return arrived_; }
+  const LogFields& log_fields() const { return log_fields_; }   // of lines that concern it
   const serving::Request& request() const { return request_; }  // as it was asked for
   int64_t open_answers() const;                                 // that have not ended
 
@@ -128,7 +132,9 @@ class Generation {
   const Clock* const clock_;
   const OnReady on_ready_;
   RequestObserver* const observer_;
-  absl::Time arrived_;  // constant once others know of it
+  absl::Time arrived_;                        // constant once others know of it
+  const std::shared_ptr<CallRecord> record_;  // may be null
+  const LogFields log_fields_;
 
   mutable Mutex mutex_;
   std::vector<Answer> answers_ ABSL_GUARDED_BY(mutex_);  // by index

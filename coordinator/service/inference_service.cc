@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "coordinator/service/call_record.h"
 #include "coordinator/service/validation.h"
 
 namespace skein::coordinator {
@@ -66,7 +67,11 @@ absl::Status InferenceService::Admit(const HostedModel& hosted,
                                      const std::shared_ptr<Generation>& generation, bool may_wait) {
   const absl::Status admitted = hosted.dispatcher->Admit(generation);
   if (admitted.ok()) {
-    hosted.observer->OnAdmitted(std::ssize(generation->request().prompt));
+    const int64_t tokens = std::ssize(generation->request().prompt);
+    hosted.observer->OnAdmitted(tokens);
+    if (const auto& record = CallRecord::Current()) {
+      record->OnAdmitted(generation->public_id(), tokens);
+    }
   } else if (!may_wait || !absl::IsResourceExhausted(admitted)) {
     hosted.observer->OnRefused(admitted.code());
   }

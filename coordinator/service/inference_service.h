@@ -31,7 +31,7 @@ class InferenceService {
   // Finds the model, validates, tokenizes and admits. An error means that nothing was begun; codes
   // are those of ModelRegistry::Find, Validate and Dispatcher::Admit. `on_ready` may be called
   // before this returns; see Generation and Dispatcher for what it may do. A generation keeps its
-  // model.
+  // model. It is done for CallRecord::Current().
   absl::StatusOr<std::shared_ptr<Generation>> Generate(const GenerateRequest& request,
                                                        Generation::OnReady on_ready);
   // Its steps apart, for who keeps answers: what is made is not admitted yet. No `public_id`: one

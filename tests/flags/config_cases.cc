@@ -27,7 +27,7 @@ constexpr char kOnCommandLine[] = "  # command line";
 constexpr const char* kValues[] = {
     "",    R"(a "b\c #)", "1",   "64",   "0.5",  "1s",   "1MiB",       "127.0.0.1:1",
     "cpu", "tp=1",        "f32", "auto", "info", "keep", "throughput", "mpirun",
-    "1=1", "41000-41099", "1-2", "2:1",  "Q8_0"};
+    "1=1", "41000-41099", "1-2", "2:1",  "Q8_0", "json"};
 
 // A flag, and what the program prints of it: "max-queue", "1".
 struct Given {

@@ -20,6 +20,7 @@
 #include "tests/flags/coordinator_cases.h"
 #include "tests/flags/flag_cases.h"
 #include "tests/flags/held.h"
+#include "tests/flags/log_cases.h"
 #include "tests/flags/run.h"
 
 namespace skein::testing {
@@ -81,6 +82,41 @@ void LogLevel() {
   EXPECT_THAT(said.coordinator().Output(), HasSubstr("listening on"));
   Cluster silent({.coordinator_flags = {"--log-level=off"}});
   EXPECT_THAT(silent.coordinator().Output(), IsEmpty());
+}
+
+// On stderr, of one that was started and ended.
+std::string Logged(const std::vector<std::string>& flags) {
+  std::vector<std::string> argv = {kCoordinator, "--model=checkpoints/bard", "--listen=127.0.0.1:0",
+                                   "--port-file=" + NewPath("port")};
+  argv.insert(argv.end(), flags.begin(), flags.end());
+  Process coordinator({.name = "coordinator", .argv = argv});
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (!std::filesystem::exists(argv[3].substr(argv[3].find('=') + 1)) &&
+         absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  coordinator.Signal(SIGTERM);
+  EXPECT_EQ(coordinator.Wait(absl::Seconds(20)), 0);
+  return coordinator.Output();
+}
+
+void AccessLog() {
+  for (const bool on : {true, false}) {
+    Serving cluster(on ? std::vector<std::string>{} : std::vector<std::string>{"--no-access-log"});
+    EXPECT_TRUE(cluster.Generate(GreedyRequest("ROMEO:", 2)).status.ok());
+    cluster.coordinator().Signal(SIGTERM);
+    EXPECT_TRUE(cluster.coordinator().WaitForOutput("drained", absl::Seconds(20)));
+    const auto line = ContainsRegex("access protocol=grpc .* status=OK .* answer_tokens=2 ");
+    const std::string said = cluster.coordinator().Output();
+    if (on) {
+      EXPECT_THAT(said, line);
+    } else {
+      EXPECT_THAT(said, Not(HasSubstr("access protocol")));
+    }
+  }
+  Serving again({"--no-access-log", "--access-log"});
+  EXPECT_TRUE(again.Generate(GreedyRequest("ROMEO:", 2)).status.ok());
+  EXPECT_TRUE(again.coordinator().WaitForOutput("access protocol", absl::Seconds(20)));
 }
 
 // ---- Plans ----
@@ -287,6 +323,8 @@ FlagCases CoordinatorCases() {
       {{"", "--listen"}, ListenAndPortFile},
       {{"", "--port-file"}, ListenAndPortFile},
       {{"", "--log-level"}, LogLevel},
+      {{"", "--access-log"}, AccessLog},
+      {{"", "--no-access-log"}, AccessLog},
       {{"", "--layout"}, Layout},
       {{"", "--context-length"}, ContextLength},
       {{"", "--max-num-seqs"}, MaxSequences},
@@ -311,7 +349,7 @@ FlagCases CoordinatorCases() {
 int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   RegisterFlagTests(kCoordinator, Concatenated({CoordinatorCases(), DoorCases(), JournalCases(),
-                                                ConfigCases(kCoordinator)}));
+                                                LogCases(Logged), ConfigCases(kCoordinator)}));
   return RUN_ALL_TESTS();
 }
 

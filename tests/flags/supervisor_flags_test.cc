@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
 #include "tests/flags/flag_cases.h"
+#include "tests/flags/log_cases.h"
 #include "tests/flags/run.h"
 #include "tests/flags/tls_files.h"
 
@@ -210,6 +211,13 @@ void LogLevel() {
   EXPECT_TRUE(Fake({}).Says("job 1 starts"));
 }
 
+// On stderr, of one that was started and ended, without what its programs say.
+std::string Logged(const std::vector<std::string>& flags) {
+  Fake fake(flags);
+  EXPECT_TRUE(fake.Says("job 1: worker "));
+  return fake.Output();
+}
+
 FlagCases SupervisorCases() {
   return {
       HelpCase(kSupervisor, ""),
@@ -237,7 +245,8 @@ FlagCases SupervisorCases() {
 
 int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  RegisterFlagTests(kSupervisor, Concatenated({SupervisorCases(), ConfigCases(kSupervisor)}));
+  RegisterFlagTests(kSupervisor,
+                    Concatenated({SupervisorCases(), LogCases(Logged), ConfigCases(kSupervisor)}));
   return RUN_ALL_TESTS();
 }
 

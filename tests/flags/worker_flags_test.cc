@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/test_util.h"
@@ -18,6 +19,7 @@
 #include "tests/flags/ask.h"
 #include "tests/flags/flag_cases.h"
 #include "tests/flags/held.h"
+#include "tests/flags/log_cases.h"
 #include "tests/flags/run.h"
 #include "tests/flags/tls_files.h"
 #include "tests/flags/worker_cases.h"
@@ -209,6 +211,11 @@ void Model() {
   EXPECT_EQ(cluster.ServingJob(1).model_name(), "bard");
 }
 
+// Each rank has its own file.
+std::string FileOfRank0(const std::string& path) {
+  return absl::StrReplaceAll(path, {{".txt", "-0.txt"}});
+}
+
 FlagCases WorkerCases() {
   return {
       HelpCase(kWorker, ""),
@@ -249,8 +256,9 @@ void CompletesValuesAndCommands() {
 
 int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  RegisterFlagTests(kWorker, Concatenated({WorkerCases(), WorkerBenchCases(), WorkerEvaluateCases(),
-                                           WorkerProbeCases(), ConfigCases(kWorker)}));
+  RegisterFlagTests(
+      kWorker, Concatenated({WorkerCases(), LogCases(SaidBy, FileOfRank0), WorkerBenchCases(),
+                             WorkerEvaluateCases(), WorkerProbeCases(), ConfigCases(kWorker)}));
   RegisterTest("worker", "CompletesValuesAndCommands", CompletesValuesAndCommands);
   return RUN_ALL_TESTS();
 }
