@@ -217,6 +217,20 @@ TEST_F(AnswersTest, EachFormGoesOnBehindEveryEventToTheByte) {
   }
 }
 
+TEST_F(AnswersTest, OneThatFailedHasNoFurtherEvents) {
+  const auto client = Post("/v1/completions", {{"prompt", "hi"}, {"stream", true}});
+  const serving::Request request = Requests(1).at(0);
+  job_->Send(TextOutput(request.id, "some", serving::Finish::kNotFinished));
+  job_->Send(TextOutput(request.id, "", serving::Finish::kFailed));
+  const std::string stream = client->Read().body;
+  EXPECT_THAT(stream, HasSubstr("\"error\""));
+  const int events = Count(stream);
+  const Response all = Return(IdOf(stream), absl::StrCat(events))->Read();
+  EXPECT_EQ(all.status, 200);
+  EXPECT_EQ(all.body, "");
+  EXPECT_EQ(Return(IdOf(stream), absl::StrCat(events + 1))->Read().status, 409);
+}
+
 TEST_F(AnswersTest, OfAnotherModelIsNoRest) {
   const auto client = Post("/v1/completions", {{"prompt", "hi"}, {"stream", true}});
   Play(Requests(1));

@@ -55,10 +55,15 @@ class GenerationsAnswer : public HttpAnswer {
               if (ready == Generation::Ready::kAll) wake();
             });
       }
-      const bool may_wait = !all_at_once && open_ > 0;
-      const absl::Status admitted = service_->Admit(hosted_, next_, may_wait);
-      // It follows when one of them has ended.
-      if (may_wait && absl::IsResourceExhausted(admitted)) return absl::OkStatus();
+      // Where the queue is full it follows when one of them has ended. With the last of them would
+      // go what was computed so far.
+      const auto if_full = all_at_once || generations_.empty() ? InferenceService::IfFull::kRefuse
+                           : open_ > 0                         ? InferenceService::IfFull::kTell
+                                                               : InferenceService::IfFull::kExceed;
+      const absl::Status admitted = service_->Admit(hosted_, next_, if_full);
+      if (if_full == InferenceService::IfFull::kTell && absl::IsResourceExhausted(admitted)) {
+        return absl::OkStatus();
+      }
       SKEIN_RETURN_IF_ERROR(admitted);
       generations_.push_back(std::move(next_));
       open_ += request_.common.n;
@@ -237,6 +242,7 @@ class StreamedAnswer final : public GenerationsAnswer {
   Part Failed(const absl::Status& error) override {
     if (!sent_head_ && events_.said() == 0) return ToAnswer(ErrorOf(error))->Next();
     format_->Fail(ErrorOf(error), events_);
+    if (!sent_head_ && events_.said() < last_event_) return NotGiven();
     return Send(/*last=*/true);
   }
   Part Left(const absl::Status& why) override {

@@ -1,8 +1,10 @@
 // POST /v1/embeddings.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -87,6 +89,44 @@ TEST_F(EmbeddingsTest, MoreThanTheQueueHoldsGoOneAfterTheOther) {
     EXPECT_EQ(got["data"][i]["index"], i);
     EXPECT_EQ(Head(got["data"][i])[0], static_cast<float>(inputs[i].size()));
   }
+}
+
+// Others take the places in the queue as soon as there are some.
+TEST_F(EmbeddingsTest, OneThatHasBegunIsNotRefusedInItsMiddle) {
+  Daemon::Options options = Options();
+  options.model.limits.constraints.max_num_seqs = 1;
+  options.model.limits.max_queue = 1;
+  TestCoordinator crowded(options, Model());
+  std::atomic<int> computed = 0;  // of what is asked for below
+  const FakeJob job(
+      {.coordinator = crowded.address(), .script = [&](const serving::Request& request) {
+         if (request.prompt.size() == 4) ++computed;
+         return Vectors(request);
+       }});
+  ASSERT_TRUE(crowded.WaitUntilServing());
+  std::atomic<bool> over = false;
+  std::atomic<int> refused = 0;
+  std::vector<std::jthread> others;
+  for (int i = 0; i < 4; ++i) {
+    others.emplace_back([&] {
+      HttpTestClient client(crowded.http_address());
+      while (!over) {
+        client.Post("/v1/embeddings", R"({"input": "other"})");
+        refused += client.Read().status == 429 ? 1 : 0;
+      }
+    });
+  }
+  HttpTestClient client(crowded.http_address());
+  for (int whole = 0; whole < 10;) {
+    computed = 0;
+    client.Post("/v1/embeddings", json({{"input", std::vector<std::string>(50, "mine")}}).dump());
+    const Response response = client.Read();
+    // Its first input may find a full queue.
+    ASSERT_EQ(response.status, computed == 0 ? 429 : 200) << response.body;
+    if (response.status == 200) ++whole;
+  }
+  over = true;
+  EXPECT_GT(refused, 0);
 }
 
 TEST_F(EmbeddingsTest, WhatIsWrongIsNamed) {

@@ -156,9 +156,7 @@ Gatekeeper::Verdict Gatekeeper::Judge(const HttpRequest& request,
   if (key->disabled) return refuse(403, "this API key is disabled", "key_disabled");
   const auto allowed = [&](const HostedModel& hosted) { return Allows(key.get(), *hosted.model); };
   if (!models.empty() && std::none_of(models.begin(), models.end(), allowed)) {
-    return {
-        NotAllowed(absl::StrCat(models.size() > 1 ? "the models " : "the model ", NamesOf(models))),
-        nullptr, std::move(key)};
+    return {NotAllowed("what is served here"), nullptr, std::move(key)};
   }
   if (IsOneOf(kUncountedPaths, request.path) || request.path.starts_with(kAnswersPath)) {
     return {std::nullopt, nullptr, std::move(key)};

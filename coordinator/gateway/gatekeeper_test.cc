@@ -18,6 +18,7 @@
 namespace skein::coordinator {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -159,6 +160,7 @@ TEST_F(AccessTest, KeysThatMayNotAreForbidden) {
   const Response other = Complete("other");
   EXPECT_EQ(other.status, 403);
   EXPECT_EQ(ErrorOf(other)["code"], "model_not_allowed");
+  EXPECT_THAT(other.body, Not(HasSubstr("fake")));
 }
 
 TEST_F(AccessTest, AKeySeesAndUsesItsModelsAlone) {
@@ -181,6 +183,11 @@ TEST_F(AccessTest, AKeySeesAndUsesItsModelsAlone) {
   const Response refused = Complete("other", {{"prompt", "ab"}, {"model", "fake"}});
   EXPECT_EQ(refused.status, 403);
   EXPECT_EQ(ErrorOf(refused)["code"], "model_not_allowed");
+  // Nothing tells it what else is served.
+  const Response missing = Complete("other", {{"prompt", "ab"}, {"model", "norse"}});
+  EXPECT_EQ(missing.status, 404);
+  EXPECT_THAT(missing.body, AllOf(HasSubstr("danish"), Not(HasSubstr("fake"))));
+  EXPECT_THAT(Complete("alice", {{"prompt", "ab"}, {"model", "norse"}}).body, HasSubstr("fake"));
   // It may, but nothing serves it yet.
   EXPECT_EQ(Complete("other", {{"prompt", "ab"}, {"model", "hamlet"}}).status, 503);
 }

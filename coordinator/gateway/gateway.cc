@@ -88,16 +88,26 @@ AnswerPointer Models(const Asked& asked) {
 }
 
 // What is wrong with the name, or with this key's use of the model.
-std::optional<ApiError> CheckModel(const absl::StatusOr<HostedModel>& hosted,
-                                   const serving::ApiKey* key) {
-  if (!hosted.ok()) return ErrorOf(hosted.status());
+std::optional<ApiError> CheckModel(const absl::StatusOr<HostedModel>& hosted, const Asked& asked) {
+  const serving::ApiKey* const key = asked.key;
+  if (!hosted.ok()) {
+    ApiError error = ErrorOf(hosted.status());
+    if (key == nullptr || key->models.empty()) return error;
+    // The registry's message names all that is served.
+    std::vector<HostedModel> usable = asked.service.models().All();
+    std::erase_if(usable,
+                  [&](const HostedModel& of) { return !Gatekeeper::Allows(key, *of.model); });
+    error.message = absl::StrCat("model: name one that is served and that this API key may use: ",
+                                 NamesOf(usable));
+    return error;
+  }
   if (Gatekeeper::Allows(key, *hosted->model)) return std::nullopt;
   return Gatekeeper::NotAllowed(absl::StrCat("the model '", hosted->model->name, "'"));
 }
 
 AnswerPointer Model(const Asked& asked, std::string_view name) {
   const absl::StatusOr<HostedModel> hosted = asked.service.models().Find(name);
-  if (const auto error = CheckModel(hosted, asked.key)) return ToAnswer(*error);
+  if (const auto error = CheckModel(hosted, asked)) return ToAnswer(*error);
   return JsonAnswer(ModelJson(asked, *hosted));
 }
 
@@ -405,7 +415,7 @@ std::unique_ptr<HttpAnswer> Gateway::Choose(const HttpRequest& request, const se
     if (reader.error().has_value()) return ToAnswer(*reader.error());
     const absl::StatusOr<HostedModel> hosted =
         route->generates ? service_->Find(name) : service_->models().Find(name);
-    if (const auto error = CheckModel(hosted, key)) return ToAnswer(*error);
+    if (const auto error = CheckModel(hosted, asked)) return ToAnswer(*error);
     asked.model = call.model = hosted->model;
   }
   return route->answer(asked);

@@ -15,13 +15,16 @@
 namespace skein::coordinator {
 
 absl::Status Dispatcher::CheckFits(const Generation& generation, const Replica& replica) {
-  if (replica.draining) return absl::FailedPreconditionError("it takes no new requests");
   const serving::Request& request = generation.request();
   return coordinator::CheckFits(
       {.answers = generation.open_answers(),
        .prompt = static_cast<int64_t>(request.prompt.size()),
        .max_tokens = request.max_tokens},
       {.slots = replica.info.max_num_seqs, .context_length = replica.info.context_length});
+}
+
+bool Dispatcher::Takes(const Replica& replica, const Generation& generation) {
+  return !replica.draining && CheckFits(generation, replica).ok();
 }
 
 // ---- Replicas ----
@@ -145,8 +148,16 @@ absl::Status Dispatcher::Admit(std::shared_ptr<Generation> generation) {
         "`mpirun -np N worker`, or try again when `skein status` shows it serving");
   }
   if (!FitsAny(*generation)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the request fits no replica: ", WhyNoneFits(*generation)));
+    const bool fitted = std::any_of(replicas_.begin(), replicas_.end(), [&](const auto& entry) {
+      return CheckFits(*generation, entry.second).ok();
+    });
+    const std::string why = WhyNoneFits(*generation);
+    if (!fitted) {
+      return absl::FailedPreconditionError(absl::StrCat("the request fits no replica: ", why));
+    }
+    return absl::UnavailableError(
+        absl::StrCat("the request fits no replica that takes new ones: ", why,
+                     "; try again when `skein status` shows another job that serves"));
   }
   const serving::RequestId id = generation->id();
   queue_.emplace(id, Waiting{std::move(generation)});
@@ -301,13 +312,14 @@ Dispatcher::Place Dispatcher::PlaceOf(const Waiting& waiting, absl::Time now) {
 
 bool Dispatcher::FitsAny(const Generation& generation) const {
   return std::any_of(replicas_.begin(), replicas_.end(),
-                     [&](const auto& entry) { return CheckFits(generation, entry.second).ok(); });
+                     [&](const auto& entry) { return Takes(entry.second, generation); });
 }
 
 std::string Dispatcher::WhyNoneFits(const Generation& generation) const {
   return absl::StrJoin(replicas_, "; ", [&](std::string* out, const auto& entry) {
+    const absl::Status fits = CheckFits(generation, entry.second);
     absl::StrAppend(out, entry.second.info.name, ": ",
-                    std::string(CheckFits(generation, entry.second).message()));
+                    fits.ok() ? "it takes no new requests" : std::string(fits.message()));
   });
 }
 
@@ -335,7 +347,7 @@ Dispatcher::Replica* Dispatcher::Choose(const Generation& generation, int64_t* c
   std::vector<Replica*> replicas;
   for (auto& [id, replica] : replicas_) {
     ReplicaView view{replica.answers, replica.info.max_num_seqs, replica.tokens};
-    if (!HasRoom(view) || !CheckFits(generation, replica).ok()) continue;
+    if (!HasRoom(view) || !Takes(replica, generation)) continue;
     // Log probabilities of the prompt need all of it computed.
     if (request.prompt_logprobs < 0) view.cached = replica.prefixes.Match(request.prompt);
     views.push_back(view);

@@ -61,8 +61,9 @@ class Dispatcher final : public ReplicaListener {
   void OnReplicasDown(const std::vector<ReplicaId>& ids, const absl::Status& why) override;
   absl::Status OnStepOutput(ReplicaId id, const serving::StepOutput& output) override;
 
-  // Queues the request or hands it to a replica. Unavailable: no replica serves, or it drains.
-  // FailedPrecondition: it fits no replica. ResourceExhausted: the queue is full.
+  // Queues the request or hands it to a replica. Unavailable: no replica serves, or the coordinator
+  // drains, or each one that it fits does. FailedPrecondition: it fits no replica.
+  // ResourceExhausted: the queue is full.
   absl::Status Admit(std::shared_ptr<Generation> generation);
   // Queues a request that an earlier process had admitted, ahead of new ones, whether or not a
   // replica serves yet: it waits `patience` longer for one than others that fit none.
@@ -113,6 +114,7 @@ class Dispatcher final : public ReplicaListener {
 
   static Place PlaceOf(const Waiting& waiting, absl::Time now);
   static absl::Status CheckFits(const Generation& generation, const Replica& replica);
+  static bool Takes(const Replica& replica, const Generation& generation);
   bool AnyTakes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // of the replicas, new requests
   bool ServingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -216,6 +216,19 @@ TEST_F(DispatcherMovesTest, WhereAllDrainNewRequestsAreRefusedAndOldOnesWait) {
   SKEIN_EXPECT_OK(ErrorOf(*waits));
 }
 
+// Another one may come.
+TEST_F(DispatcherMovesTest, WhatOnlyADrainingReplicaFitsIsNotTooLarge) {
+  AddReplica(1, /*max_num_seqs=*/4);
+  AddReplica(2);
+  dispatcher_.OnReplicasDraining({ReplicaId(1)});
+  EXPECT_THAT(
+      dispatcher_.Admit(MakeRequest(1, {.n = 3})),
+      StatusIs(absl::StatusCode::kUnavailable,
+               AllOf(HasSubstr("replica 1: it takes no new requests"), HasSubstr("try again"))));
+  EXPECT_THAT(dispatcher_.Admit(MakeRequest(2, {.n = 5})),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("fits no replica")));
+}
+
 // However often it was moved: nothing has failed.
 TEST_F(DispatcherMovesTest, AMoveFromADrainedReplicaIsNoRetry) {
   auto generation = MakeRequest(1);

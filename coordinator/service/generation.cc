@@ -163,6 +163,7 @@ void Generation::Restore(absl::Time arrived, const std::vector<Event>& events) {
       --open_;
     }
   }
+  if (open_ > 0) observer_->OnAdmitted(std::ssize(request_.prompt));
   EndWhatIsWhole();
 }
 

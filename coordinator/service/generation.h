@@ -44,7 +44,8 @@ class Generation {
              const ServedModel* model, const Clock* clock, OnReady on_ready,
              RequestObserver* observer = &RequestObserver::None());
 
-  // Stands where an earlier process left it, which had told `events`. Before anything else.
+  // Stands where an earlier process left it, which had told `events`; what has not ended counts as
+  // admitted here, too. Before anything else.
   void Restore(absl::Time arrived, const std::vector<Event>& events);
 
   // For the client: the next event, or nothing yet; answers take turns. After the last answer's

@@ -64,15 +64,20 @@ std::shared_ptr<Generation> InferenceService::Make(const HostedModel& hosted, Va
 }
 
 absl::Status InferenceService::Admit(const HostedModel& hosted,
-                                     const std::shared_ptr<Generation>& generation, bool may_wait) {
-  const absl::Status admitted = hosted.dispatcher->Admit(generation);
+                                     const std::shared_ptr<Generation>& generation,
+                                     IfFull if_full) {
+  absl::Status admitted = hosted.dispatcher->Admit(generation);
+  if (if_full == IfFull::kExceed && absl::IsResourceExhausted(admitted)) {
+    hosted.dispatcher->Readmit(generation, absl::ZeroDuration());
+    admitted = absl::OkStatus();
+  }
   if (admitted.ok()) {
     const int64_t tokens = std::ssize(generation->request().prompt);
     hosted.observer->OnAdmitted(tokens);
     if (const auto& record = CallRecord::Current()) {
       record->OnAdmitted(generation->public_id(), tokens);
     }
-  } else if (!may_wait || !absl::IsResourceExhausted(admitted)) {
+  } else if (if_full != IfFull::kTell || !absl::IsResourceExhausted(admitted)) {
     hosted.observer->OnRefused(admitted.code());
   }
   return admitted;
@@ -81,7 +86,6 @@ absl::Status InferenceService::Admit(const HostedModel& hosted,
 void InferenceService::Readmit(const HostedModel& hosted,
                                const std::shared_ptr<Generation>& generation,
                                absl::Duration patience) {
-  hosted.observer->OnAdmitted(std::ssize(generation->request().prompt));
   hosted.dispatcher->Readmit(generation, patience);
 }
 

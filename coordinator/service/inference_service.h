@@ -40,10 +40,14 @@ class InferenceService {
   absl::StatusOr<ValidRequest> Check(const HostedModel& hosted, const GenerateRequest& request);
   std::shared_ptr<Generation> Make(const HostedModel& hosted, ValidRequest valid,
                                    std::string public_id, Generation::OnReady on_ready);
-  // `may_wait`: the caller tries again where the queue is full, so that this is no refusal.
+  enum class IfFull {
+    kRefuse,
+    kTell,    // ResourceExhausted, too, but no refusal: the caller tries again
+    kExceed,  // it is taken beyond the queue's limit
+  };
   absl::Status Admit(const HostedModel& hosted, const std::shared_ptr<Generation>& generation,
-                     bool may_wait = false);
-  // See Dispatcher. What an earlier process had admitted counts as admitted here, too.
+                     IfFull if_full = IfFull::kRefuse);
+  // See Dispatcher.
   void Readmit(const HostedModel& hosted, const std::shared_ptr<Generation>& generation,
                absl::Duration patience);
 

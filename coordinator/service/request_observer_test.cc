@@ -173,5 +173,50 @@ TEST_F(RequestObserverTest, AFailureEndsOnlyTheAnswersThatWereOpen) {
   EXPECT_THAT(recorder_.Take(), ElementsAre());
 }
 
+// The earlier process told the rest.
+TEST_F(RequestObserverTest, WhatAnEarlierProcessLeftIsAdmittedHereUnlessItHadEnded) {
+  const auto restored = [&](const std::vector<Event>& events) {
+    GenerateRequest request;
+    request.input = std::string("abc");
+    request.max_tokens = 4;
+    const HostedModel hosted = *service_.Find("");
+    const auto generation =
+        service_.Make(hosted, *service_.Check(hosted, request), "id", [](Generation::Ready) {});
+    generation->Restore(clock_.Now(), events);
+    return generation;
+  };
+  const Tokens whole = {.text = "x", .tokens = {{.id = 'x'}, {.id = FakeTokenizer::kEos}}};
+  restored({Accepted{}, whole, Finished{}});
+  EXPECT_THAT(recorder_.Take(), ElementsAre());
+  restored({Accepted{}, whole});
+  EXPECT_THAT(recorder_.Take(), ElementsAre("admitted 3", "answer eos 2 0", "request OK 0"));
+  const auto running = restored({Accepted{}});
+  service_.Readmit(*service_.Find(""), running, absl::ZeroDuration());
+  EXPECT_THAT(recorder_.Take(), ElementsAre("admitted 3"));
+}
+
+TEST_F(RequestObserverTest, WhetherAFullQueueRefuses) {
+  AddReplica(1);
+  for (const char* prompt : {"a", "b", "c"}) Begin(prompt);
+  recorder_.Take();
+  const HostedModel hosted = *service_.Find("");
+  GenerateRequest request;
+  request.input = std::string("d");
+  using IfFull = InferenceService::IfFull;
+  const auto admit = [&](IfFull if_full) {
+    return service_.Admit(
+        hosted,
+        service_.Make(hosted, *service_.Check(hosted, request), "", [](Generation::Ready) {}),
+        if_full);
+  };
+  EXPECT_TRUE(absl::IsResourceExhausted(admit(IfFull::kTell)));
+  EXPECT_THAT(recorder_.Take(), ElementsAre());
+  EXPECT_TRUE(absl::IsResourceExhausted(admit(IfFull::kRefuse)));
+  EXPECT_THAT(recorder_.Take(), ElementsAre("refused RESOURCE_EXHAUSTED"));
+  SKEIN_EXPECT_OK(admit(IfFull::kExceed));
+  EXPECT_THAT(recorder_.Take(), ElementsAre("admitted 1"));
+  EXPECT_EQ(dispatcher_.counts().queued, 3);
+}
+
 }  // namespace
 }  // namespace skein::coordinator
