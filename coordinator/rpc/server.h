@@ -59,7 +59,8 @@ class Server {
   // Sets what the health service says; may come before Start.
   void SetServing(bool serving);
 
-  // Takes no new call, waits for those that run, then ends them. Blocks for at most about `grace`.
+  // Takes no new call, waits for those that run, then ends them. Blocks for at most about `grace`,
+  // and until a model that AddModel is loading is there.
   void Shutdown(absl::Duration grace);
 
  private:
