@@ -3,6 +3,7 @@
 #include <grpcpp/client_context.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -31,17 +32,30 @@ namespace {
 constexpr std::chrono::seconds kCallTimeout(10);
 constexpr int64_t kMaxOfOneCall = 16384;  // requests that a coordinator takes at once
 
-absl::StatusOr<v1::Model> AskModel(const Connection& connection) {
+// The one of this name; "": the first that serves.
+absl::StatusOr<v1::Model> AskModel(const Connection& connection, const std::string& name) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
   v1::ListModelsResponse response;
   const auto stub = v1::Inference::NewStub(connection.channel());
   const grpc::Status status = stub->ListModels(&context, {}, &response);
   if (!status.ok()) return absl::UnavailableError(connection.Explain(status));
+  const auto is_meant = [&](const v1::Model& model) {
+    const auto& aliases = model.aliases();
+    return name.empty() || model.name() == name ||
+           std::find(aliases.begin(), aliases.end(), name) != aliases.end();
+  };
+  bool known = name.empty();
   for (const v1::Model& model : response.models()) {
-    if (model.ready()) return model;
+    known = known || is_meant(model);
+    if (is_meant(model) && model.ready()) return model;
   }
-  return absl::UnavailableError("no replica serves yet; `skein status --wait 60s` waits for one");
+  if (!known) {
+    return absl::NotFoundError(
+        absl::StrCat("--model: no '", name, "' is served; `skein model list` names what is"));
+  }
+  return absl::UnavailableError(absl::StrCat("no replica serves ", name, name.empty() ? "" : " ",
+                                             "yet; `skein status --wait 60s` waits for one"));
 }
 
 absl::StatusOr<std::vector<plan::Lengths>> MakeLengths(const BenchServeFlags& flags) {
@@ -110,6 +124,7 @@ absl::StatusOr<Requests> MakeRequests(const BenchServeFlags& flags,
                        .shared_prefix = flags.shared_prefix,
                        .rate_per_s = flags.rate_per_s,
                        .seed = flags.seed,
+                       .model = model.name(),
                        .vocabulary = model.vocabulary(),
                        .context_length = model.context_length()};
   Requests requests;
@@ -126,7 +141,7 @@ absl::StatusOr<bool> Run(const Endpoint& coordinator, const BenchServeFlags& fla
   SKEIN_RETURN_IF_ERROR(Check("--svg", flags.svg_file));
   SKEIN_ASSIGN_OR_RETURN(std::vector<plan::Lengths> lengths, MakeLengths(flags));
   const Connection connection(coordinator);
-  SKEIN_ASSIGN_OR_RETURN(const v1::Model model, AskModel(connection));
+  SKEIN_ASSIGN_OR_RETURN(const v1::Model model, AskModel(connection, flags.model));
   SKEIN_ASSIGN_OR_RETURN(const Requests requests, MakeRequests(flags, std::move(lengths), model));
   ProgressLine line;
   const char* phase = "warm-up";
@@ -184,6 +199,10 @@ class Interruptible {
 
 void DeclareBenchServe(CLI::App& command, BenchServeFlags& flags) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  command
+      .add_option("--model", flags.model,
+                  "The model, where the coordinator has several; default: the first that serves")
+      ->check(NotEmpty());
   auto* concurrency =
       command
           .add_option("--concurrency", flags.concurrency, "Closed loop: so many streams at once")

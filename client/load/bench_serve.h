@@ -12,6 +12,7 @@
 namespace skein::client {
 
 struct BenchServeFlags {
+  std::string model;  // "": the first that serves
   int64_t concurrency = 8;
   double rate_per_s = 0;
   bool separate_calls = false;

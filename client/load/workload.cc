@@ -70,6 +70,7 @@ absl::StatusOr<std::vector<PlannedRequest>> PlanRequests(const Workload& workloa
     const plan::Lengths& lengths =
         workload.lengths[static_cast<size_t>(i) % workload.lengths.size()];
     PlannedRequest request;
+    request.model = workload.model;
     request.prompt = prefix;
     while (static_cast<int64_t>(request.prompt.size()) < lengths.prompt) {
       request.prompt.push_back(random.Token(workload.vocabulary));

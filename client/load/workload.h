@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -17,11 +18,13 @@ struct Workload {
   double rate_per_s = 0;               // arrivals as a Poisson process; 0: all are there at once
   uint64_t seed = 0;
   // The model's.
+  std::string model;  // its name
   int64_t vocabulary = 0;
   int64_t context_length = 0;
 };
 
 struct PlannedRequest {
+  std::string model;
   std::vector<uint32_t> prompt;
   int64_t answer_tokens = 0;
   absl::Duration at;  // since the start

@@ -137,6 +137,34 @@ class BenchServe {
     EXPECT_EQ(Run(kSkein, bench).exit_code, 1);
   }
 
+  static void Model() {
+    Cluster cluster(
+        {.coordinator_flags = {"--model=a=checkpoints/bard", "--model=b=checkpoints/bard"}});
+    cluster.StartJob(1, {"--model=a"});
+    cluster.StartJob(1, {"--model=b"});
+    ASSERT_TRUE(cluster.WaitForServing(2));
+    const auto bench = [&](const std::string& flags) {
+      return Run(kSkein, absl::StrCat("bench serve --requests=2 --prompt-tokens=10 --coordinator=",
+                                      cluster.address(), " ", flags));
+    };
+    const auto computed = [&](const std::string& model) {
+      for (int job = 0; job < 2; ++job) {
+        const auto status = cluster.ServingJob(job);
+        if (status.model_name() == model) return status.replicas(0).load().prompt_tokens();
+      }
+      return int64_t{-1};
+    };
+    const Outcome of_b = bench("--model=b");
+    EXPECT_THAT(of_b.out, HasSubstr("b: "));
+    EXPECT_EQ(computed("b"), 20);
+    EXPECT_EQ(computed("a"), 0);
+    EXPECT_TRUE(bench("").ok());
+    EXPECT_EQ(computed("a"), 20);
+    const Outcome of_none = bench("--model=c");
+    EXPECT_EQ(of_none.exit_code, 1);
+    EXPECT_THAT(of_none.err, HasSubstr("no 'c' is served"));
+  }
+
   void PromptTokens() const {
     const int64_t before = Load().prompt_tokens();
     Report("--prompt-tokens=33");
@@ -197,6 +225,7 @@ FlagCases BenchServeCases(SharedCluster& shared) {
   return {
       HelpCase(kSkein, "bench serve"),
       named("--coordinator", [=] { bench.Coordinator(); }),
+      named("--model", BenchServe::Model),
       named("--tls-cert", BenchServe::Tls),
       named("--tls-key", BenchServe::Tls),
       named("--tls-ca", BenchServe::Tls),
