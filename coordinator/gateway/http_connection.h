@@ -1,5 +1,5 @@
 // A connection of HttpServer: reads its requests, and writes their answers. Boost's parts of the
-// server are this, http_stream.h and http_server.cc, which alone includes it.
+// server are this, http_message.h, http_stream.h and http_server.cc, which alone includes them.
 #pragma once
 
 #include <poll.h>
@@ -36,16 +36,14 @@
 #include "boost/beast/core/flat_buffer.hpp"
 #include "boost/beast/http/parser.hpp"
 #include "boost/beast/http/read.hpp"
-#include "boost/beast/http/status.hpp"
 #include "boost/beast/http/string_body.hpp"
 #include "coordinator/gateway/body_budget.h"
+#include "coordinator/gateway/http_message.h"
 #include "coordinator/gateway/http_server.h"
 #include "coordinator/gateway/http_stream.h"
 #include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
-
-namespace http = boost::beast::http;
 
 inline constexpr size_t kSliceBytes = size_t{256}
                                       << 10;  // a client that takes so many is no slow one
@@ -59,51 +57,6 @@ inline constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
 inline std::chrono::steady_clock::duration Chrono(absl::Duration duration) {
   return absl::ToChronoNanoseconds(duration);
-}
-
-inline std::string ReasonOf(int status) {
-  const auto reason = http::obsolete_reason(static_cast<http::status>(status));
-  return std::string(reason.data(), reason.size());
-}
-
-inline HttpRequest Copy(http::request<http::string_body>& from) {
-  HttpRequest request;
-  request.method = std::string(from.method_string());
-  const std::string target(from.target());
-  const size_t mark = target.find('?');
-  request.path = target.substr(0, mark);
-  if (mark != std::string::npos) request.query = target.substr(mark + 1);
-  for (const auto& field : from) {
-    request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
-  }
-  request.body = std::move(from.body());
-  return request;
-}
-
-// What stands around an answer's bytes.
-struct Framing {
-  bool keep_alive = false;
-  bool chunks = true;    // HTTP/1.0 has none: the end of the connection ends the answer
-  bool no_body = false;  // HEAD
-};
-
-inline std::string HeadText(const HttpHead& head, const Framing& framing,
-                            std::optional<size_t> length) {
-  std::string text = absl::StrCat("HTTP/1.1 ", head.status, " ", ReasonOf(head.status),
-                                  "\r\nContent-Type: ", head.content_type, "\r\n");
-  for (const auto& [name, value] : head.headers) absl::StrAppend(&text, name, ": ", value, "\r\n");
-  if (length.has_value()) {
-    absl::StrAppend(&text, "Content-Length: ", *length, "\r\n");
-  } else if (framing.chunks) {
-    absl::StrAppend(&text, "Transfer-Encoding: chunked\r\n");
-  }
-  absl::StrAppend(&text, "Connection: ", framing.keep_alive ? "keep-alive" : "close", "\r\n\r\n");
-  return text;
-}
-
-inline std::string Chunk(std::string_view bytes) {
-  if (bytes.empty()) return "";
-  return absl::StrCat(absl::Hex(bytes.size()), "\r\n", std::string(bytes), "\r\n");
 }
 
 // The open connections, to be ended together.
