@@ -197,11 +197,11 @@ TEST_F(RequestObserverTest, WhatAnEarlierProcessLeftIsAdmittedHereUnlessItHadEnd
 
 TEST_F(RequestObserverTest, WhetherAFullQueueRefuses) {
   AddReplica(1);
-  for (const char* prompt : {"a", "b", "c"}) Begin(prompt);
+  for (const char* prompt : {"a", "b", "c", "d"}) Begin(prompt);  // the first two at the replica
   recorder_.Take();
   const HostedModel hosted = *service_.Find("");
   GenerateRequest request;
-  request.input = std::string("d");
+  request.input = std::string("e");
   using IfFull = InferenceService::IfFull;
   const auto admit = [&](IfFull if_full) {
     return service_.Admit(
