@@ -12,13 +12,16 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log/log.h"
 #include "base/log/log_options.h"
 #include "base/test_util.h"
+#include "coordinator/access/access.h"
 #include "coordinator/gateway/gateway_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "serving/keys/key_file.h"
 
 namespace skein::coordinator {
 namespace {
@@ -176,6 +179,43 @@ TEST_F(AccessLogTest, GrpcIsToldAlike) {
   wrong.set_model("another");
   coordinator_.Ask(wrong);
   EXPECT_EQ(Calls("/skein.v1.Inference/Generate", 2)[1]["status"], "NOT_FOUND");
+}
+
+TEST_F(AccessLogTest, EachCallHasItsRoute) {
+  {
+    grpc::ClientContext context;
+    v1::ResumeRequest request;
+    request.set_request_id("req-unknown");
+    v1::GenerateEvent event;
+    const auto reader = coordinator_.inference().Resume(&context, request);
+    EXPECT_FALSE(reader->Read(&event));
+    reader->Finish();
+  }
+  grpc::ClientContext context;
+  v1::DiscardResponse response;
+  coordinator_.inference().Discard(&context, {}, &response);
+  EXPECT_EQ(Calls("/skein.v1.Inference/Resume", 1)[0]["status"], "NOT_FOUND");
+  EXPECT_EQ(Calls("/skein.v1.Inference/Discard", 1)[0]["level"], "info");
+}
+
+// Whether or not the key may do what it is used for.
+TEST_F(AccessLogTest, AKeyIsToldByItsName) {
+  const std::string keys = absl::StrCat(testing::TempDir(), "/access-keys");
+  SKEIN_ASSERT_OK(WriteFile(
+      keys,
+      absl::StrCat(serving::KeyLine({.name = "alice", .hash = serving::HashOfKey("sk-alice")}),
+                   " requests-per-minute=1\n")));
+  const auto access = Access::Open({.keys_file = keys}, &RealClock::Get()).value();
+  Daemon::Options options = Options();
+  options.gatekeeper.access = access.get();
+  const TestCoordinator guarded(options, Model());
+  HttpTestClient client(guarded.http_address());
+  for (const int status : {404, 429}) {
+    client.Send("GET /v1/models/none HTTP/1.1\r\nx-api-key: sk-alice\r\n\r\n");
+    EXPECT_EQ(client.Read().status, status);
+  }
+  for (const json& line : Calls("/v1/models/", 2)) EXPECT_EQ(line["key"], "alice");
+  EXPECT_THAT(Log(), Not(HasSubstr("sk-alice")));
 }
 
 TEST_F(AccessLogTest, EachRequestOfOneCallHasALine) {
