@@ -405,11 +405,12 @@ int Main(int argc, char** argv) {
   if (!flags.metrics.empty()) flags.daemon.metrics = flags.metrics;
   absl::Status usable = CheckListen(flags);
   usable.Update(CheckHttp(flags));
-  usable.Update(InitLogging("coordinator", flags.log));
+  const absl::Status logs = Annotate(InitLogging("coordinator", flags.log), "--log-file");
   EnableAccessLog(flags.access_log);
-  if (!usable.ok()) {
-    std::fprintf(stderr, "coordinator: %s\n", std::string(usable.message()).c_str());
-    return kExitUsage;
+  if (!usable.ok() || !logs.ok()) {
+    const absl::Status& why = usable.ok() ? logs : usable;
+    std::fprintf(stderr, "coordinator: %s\n", std::string(why.message()).c_str());
+    return usable.ok() ? kExitError : kExitUsage;
   }
   RaiseDescriptorLimit();
   const Signals signals(/*hangup=*/!flags.access.keys_file.empty() || !flags.tls.key.empty());

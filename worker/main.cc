@@ -81,6 +81,10 @@ int JobMain(skein::worker::RankOptions& options, const skein::MutualTlsFiles& fi
   }
   options.job = *job;
   if (options.job) EndPredecessors(*options.job);
+  if (const char* const slot = getenv("SKEIN_JOB_SLOT")) {
+    const std::string text = slot;  // SUPERVISOR.NUMBER
+    options.job_number = text.substr(text.find_last_of('.') + 1);
+  }
   options.bound_by_default = getenv("OMPI_COMM_WORLD_SIZE") != nullptr &&
                              getenv("OMPI_MCA_hwloc_base_binding_policy") == nullptr &&
                              getenv("PRTE_MCA_hwloc_default_binding_policy") == nullptr;

@@ -71,11 +71,11 @@ int64_t ModelBytes(const plan::Plan& plan) {
 }
 
 // worker-3.log for worker.log: ranks of a host share its folders.
-std::string FileOfRank(const std::string& file, int rank) {
+std::string FileOfRank(const std::string& file, const std::string& job_number, int rank) {
   if (file.empty()) return file;
   const std::filesystem::path path(file);
-  return (path.parent_path() /
-          absl::StrCat(path.stem().string(), "-", rank, path.extension().string()))
+  return (path.parent_path() / absl::StrCat(path.stem().string(), job_number.empty() ? "" : "-",
+                                            job_number, "-", rank, path.extension().string()))
       .string();
 }
 
@@ -438,9 +438,13 @@ class Rank {
 
 absl::Status RunRank(const RankOptions& options, comm::MpiRuntime& mpi) {
   LogOptions log = options.log;
-  log.file = FileOfRank(log.file, mpi.rank());
-  SKEIN_RETURN_IF_ERROR(
-      Annotate(InitLogging(absl::StrCat("rank ", mpi.rank()), log), "--log-file"));
+  log.file = FileOfRank(log.file, options.job_number, mpi.rank());
+  std::string source = absl::StrCat("rank ", mpi.rank());
+  // A supervisor puts the job before lines of text, and passes on JSON as it is.
+  if (log.format == LogOptions::Format::kJson && !options.job_number.empty()) {
+    source = absl::StrCat("job ", options.job_number, ": ", source);
+  }
+  SKEIN_RETURN_IF_ERROR(Annotate(InitLogging(source, log), "--log-file"));
   auto rank = std::make_unique<Rank>(options, mpi);
   const absl::Status status = rank->Run();
   // What is left after an error is not destroyed: a broken device, or a lost rank, would be waited

@@ -48,9 +48,10 @@ struct RankOptions {
   // From the moment that all ranks have loaded.
   absl::Duration warm_up_timeout = absl::Minutes(2);
   kernels::DecodeForm decode = kernels::DecodeForm::kAuto;  // on GPUs
-  int profile_steps = 0;  // of GPUs: the first ones are marked for profilers; 0: none
-  bool overlap = true;    // the next step is planned and sent while one runs
-  LogOptions log;         // each rank has a file of its own, worker-3.log for worker.log
+  int profile_steps = 0;   // of GPUs: the first ones are marked for profilers; 0: none
+  bool overlap = true;     // the next step is planned and sent while one runs
+  LogOptions log;          // each rank has a file of its own, worker-3.log for worker.log
+  std::string job_number;  // of a supervisor's jobs: theirs are worker-1-3.log; "": it has none
   // For tests, which hold up calls: sees every group before its first call. May be null.
   std::function<void(comm::Communicator&)> on_group;
   // For tests: what computes in the back end's place. May be null.

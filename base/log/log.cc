@@ -22,6 +22,7 @@
 #include "base/log/log_file.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
+#include "spdlog/fmt/fmt.h"
 #include "spdlog/sinks/base_sink.h"
 #include "spdlog/spdlog.h"
 
@@ -100,7 +101,7 @@ std::string TextOf(const std::string& value) {
   return plain ? value : absl::StrCat("\"", absl::CHexEscape(value), "\"");
 }
 std::string TextOf(int64_t value) { return absl::StrCat(value); }
-std::string TextOf(double value) { return absl::StrCat(value); }
+std::string TextOf(double value) { return fmt::format("{}", value); }
 std::string TextOf(bool value) { return value ? "true" : "false"; }
 
 // std::mutex, and not Mutex: what base_sink can lock.
@@ -161,7 +162,14 @@ absl::StatusOr<LineWriter*> WriterTo(const LogOptions& options) {
   if (options.file.empty()) return &StandardError();
   SKEIN_ASSIGN_OR_RETURN(std::shared_ptr<LogFile> file,
                          LogFile::Open(options.file, options.max_bytes, options.files));
-  auto* const writer = new LineWriter([file](size_t bytes) { return file->DescriptorFor(bytes); });
+  auto* const writer = new LineWriter([file](size_t bytes) {
+    const int fd = file->DescriptorFor(bytes);
+    if (const absl::Status trouble = file->TakeTrouble(); !trouble.ok()) {
+      StandardError().Write(absl::StrCat("--log-file: ", std::string(trouble.message()),
+                                         "; lines go where they went before"));
+    }
+    return fd;
+  });
   file_writer = writer;
   return writer;
 }

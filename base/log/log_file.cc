@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 
@@ -19,6 +21,7 @@ namespace skein {
 namespace {
 
 constexpr mode_t kMode = 0640;
+constexpr absl::Duration kBetweenRotations = absl::Seconds(5);  // after one that failed
 
 }  // namespace
 
@@ -34,7 +37,9 @@ LogFile::~LogFile() {
 }
 
 absl::Status LogFile::Reopen() {
-  const int fd = open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, kMode);
+  // Of a pipe that nobody reads, opening would wait.
+  const int fd =
+      open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, kMode);
   if (fd < 0) return ErrnoStatus(errno, absl::StrCat("cannot write ", path_));
   struct stat opened{};
   if (fstat(fd, &opened) != 0 || !S_ISREG(opened.st_mode)) {
@@ -58,24 +63,35 @@ int LogFile::DescriptorFor(size_t bytes) {
   const bool there = stat(path_.c_str(), &at_path) == 0;
   const bool same = there && fd_ >= 0 && fstat(fd_, &opened) == 0 &&
                     at_path.st_ino == opened.st_ino && at_path.st_dev == opened.st_dev;
-  if (same && at_path.st_size > 0 && at_path.st_size + static_cast<int64_t>(bytes) > max_bytes_) {
-    PutBy();
-    Reopen().IgnoreError();  // until there is room, or a right, the old one takes the lines
-  } else if (!same) {
-    Reopen().IgnoreError();
+  // Until there is room, or a right, the old one takes the lines.
+  absl::Status status;
+  if (!same) {
+    status = Reopen();
+  } else if (at_path.st_size > 0 && at_path.st_size + static_cast<int64_t>(bytes) > max_bytes_) {
+    if (absl::Now() < next_rotation_) return fd_;
+    status = PutBy();
+    if (status.ok()) status = Reopen();
+    if (!status.ok()) next_rotation_ = absl::Now() + kBetweenRotations;
   }
+  if (!status.ok() && !std::exchange(in_trouble_, true)) trouble_ = std::move(status);
+  if (status.ok()) in_trouble_ = false;
   return fd_;
 }
 
-void LogFile::PutBy() {
-  if (files_ == 1) {
-    unlink(path_.c_str());
-    return;
+absl::Status LogFile::TakeTrouble() { return std::exchange(trouble_, absl::OkStatus()); }
+
+absl::Status LogFile::PutBy() {
+  const auto result = [&](int outcome) {
+    return outcome == 0 ? absl::OkStatus()
+                        : ErrnoStatus(errno, absl::StrCat("cannot rename ", path_,
+                                                          ", which grows beyond its largest size"));
+  };
+  if (files_ == 1) return result(unlink(path_.c_str()));
+  for (int number = files_ - 1; number > 1; --number) {
+    std::rename(absl::StrCat(path_, ".", number - 1).c_str(),
+                absl::StrCat(path_, ".", number).c_str());  // there may be none yet
   }
-  for (int number = files_ - 1; number > 0; --number) {
-    const std::string from = number == 1 ? path_ : absl::StrCat(path_, ".", number - 1);
-    std::rename(from.c_str(), absl::StrCat(path_, ".", number).c_str());
-  }
+  return result(std::rename(path_.c_str(), absl::StrCat(path_, ".1").c_str()));
 }
 
 }  // namespace skein

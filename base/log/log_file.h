@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace skein {
 
@@ -25,18 +26,23 @@ class LogFile {
   // Where the next `bytes` go; -1: nowhere, for now. Looks whether the path still leads to what is
   // open: logrotate(8) may have moved it, and needs to signal nobody.
   int DescriptorFor(size_t bytes);
+  // Why DescriptorFor could not rotate or open the file: told once, until it can again.
+  absl::Status TakeTrouble();
 
  private:
   LogFile(std::string path, int64_t max_bytes, int files)
       : path_(std::move(path)), max_bytes_(max_bytes), files_(files) {}
 
   absl::Status Reopen();
-  void PutBy();
+  absl::Status PutBy();
 
   const std::string path_;
   const int64_t max_bytes_;
   const int files_;
   int fd_ = -1;
+  absl::Time next_rotation_ = absl::InfinitePast();
+  bool in_trouble_ = false;
+  absl::Status trouble_;
 };
 
 }  // namespace skein

@@ -113,8 +113,24 @@ TEST_F(LogFileTest, AFolderThatIsGoneLeavesTheOpenFile) {
   EXPECT_EQ(Read(), "two\n");
 }
 
+// The line that finds it is written where the others are.
+TEST_F(LogFileTest, ARotationThatFailsIsToldOnceAndTriedAgain) {
+  const auto file = Open(10, 2);
+  std::filesystem::create_directories(path_ + ".1/full");
+  Write(*file, "one line\n");
+  SKEIN_EXPECT_OK(file->TakeTrouble());
+  Write(*file, "another\n");
+  EXPECT_THAT(std::string(file->TakeTrouble().message()), HasSubstr(path_));
+  Write(*file, "a third\n");
+  SKEIN_EXPECT_OK(file->TakeTrouble());
+  EXPECT_EQ(Read(), "one line\nanother\na third\n");
+}
+
 TEST_F(LogFileTest, AnotherWriterAFolderAndAPipeAreRefused) {
   const auto file = Open(1000, 3);
+  const std::string pipe = folder_ + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_FALSE(LogFile::Open(pipe, 1000, 3).ok());
   EXPECT_THAT(LogFile::Open(path_, 1000, 3).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(path_)));
   EXPECT_FALSE(LogFile::Open(folder_, 1000, 3).ok());

@@ -19,6 +19,8 @@
 #include "base/test_util.h"
 #include "coordinator/access/access.h"
 #include "coordinator/gateway/gateway_fixture.h"
+#include "coordinator/journal/journal.h"
+#include "coordinator/service/response_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "serving/keys/key_file.h"
@@ -88,7 +90,7 @@ TEST_F(AccessLogTest, ALineTellsOfARequest) {
   EXPECT_EQ(line["prompt_tokens"], 3);
   EXPECT_EQ(line["answer_tokens"], json::parse(response.body)["usage"]["completion_tokens"]);
   EXPECT_EQ(line["trace_id"], kTrace);
-  EXPECT_THAT(line["request_id"].get<std::string>(), StartsWith("req-"));
+  EXPECT_EQ(line["request_id"], LoggedId(json::parse(response.body)["id"].get<std::string>()));
   EXPECT_THAT(line["client"].get<std::string>(), StartsWith("127.0.0.1:"));
   EXPECT_FALSE(line.contains("aborted"));
   EXPECT_FALSE(line.contains("key"));
@@ -218,6 +220,31 @@ TEST_F(AccessLogTest, AKeyIsToldByItsName) {
   EXPECT_THAT(Log(), Not(HasSubstr("sk-alice")));
 }
 
+// Who knows a whole id may read the answer.
+TEST_F(AccessLogTest, AnAnswerThatIsKeptIsNamedInPart) {
+  const auto journal = Journal::Open({.folder = absl::StrCat(testing::TempDir(), "/kept")}).value();
+  Daemon::Options options = Options();
+  options.journal = journal.get();
+  TestCoordinator keeping(options, Model());
+  const FakeJob job({.coordinator = keeping.address(), .script = Echo});
+  ASSERT_TRUE(keeping.WaitUntilServing());
+  HttpTestClient client(keeping.http_address());
+  client.Post("/v1/completions", R"({"prompt": ["ab", "cd"], "stream": true})");
+  const Response stream = client.Read();
+  const size_t begin = stream.body.find("cmpl-");
+  ASSERT_NE(begin, std::string::npos) << stream.body;
+  const std::string id = stream.body.substr(begin, stream.body.find('"', begin) - begin);
+  client.Get(absl::StrCat("/v1/answers/", id));
+  EXPECT_EQ(client.Read().status, 200);
+  for (const char* const route : {"/v1/completions", "/v1/answers/"}) {
+    const json line = Calls(route, 1)[0];
+    EXPECT_EQ(line["request_id"], LoggedId(id));
+    EXPECT_EQ(line.value("requests", 0), std::string(route) == "/v1/completions" ? 2 : 0);
+  }
+  EXPECT_EQ(LoggedId(id), id.substr(0, std::string("cmpl-").size() + 8));
+  EXPECT_THAT(Log(), Not(HasSubstr(id)));
+}
+
 TEST_F(AccessLogTest, EachRequestOfOneCallHasALine) {
   StartJob(Echo);
   grpc::ClientContext context;
@@ -263,7 +290,7 @@ TEST_F(AccessLogTest, ALostReplicaIsToldWithTheTrace) {
   EXPECT_TRUE(TestCoordinator::WaitFor([&] {
     for (const absl::string_view text : absl::StrSplit(Log(), '\n', absl::SkipEmpty())) {
       json line = json::parse(std::string(text));
-      if (line["message"].get<std::string>().find("replica is lost: it is to go on") !=
+      if (line["message"].get<std::string>().find("the request goes on elsewhere") !=
           std::string::npos) {
         found = line;
       }

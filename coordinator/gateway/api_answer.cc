@@ -44,19 +44,20 @@ class GenerationsAnswer : public HttpAnswer {
   // As many of the prompts as may be, one after the other: what is wrong with the first copy of a
   // request is said before there is a second.
   absl::Status Admit() {
+    if (left_) return absl::OkStatus();
     const bool all_at_once = request_.most_at_once >= std::ssize(request_.prompts);
     while (waiting() > 0 && (all_at_once || open_ < request_.most_at_once)) {
       if (next_ == nullptr) {
         GenerateRequest prompt = request_.common;
         prompt.input = std::move(request_.prompts[generations_.size()]);
         SKEIN_ASSIGN_OR_RETURN(ValidRequest valid, service_->Check(hosted_, prompt));
-        next_ =
-            service_->Make(hosted_, std::move(valid), "", [wake = wake_](Generation::Ready ready) {
-              if (ready == Generation::Ready::kAll) wake();
-            });
+        next_ = service_->Make(hosted_, std::move(valid), format_->id(),
+                               [wake = wake_](Generation::Ready ready) {
+                                 if (ready == Generation::Ready::kAll) wake();
+                               });
       }
-      // Where the queue is full it follows when one of them has ended. With the last of them would
-      // go what was computed so far.
+      // Where the queue is full it follows when one of them has ended. A refusal of the last would
+      // throw away what was computed so far.
       const auto if_full = all_at_once || generations_.empty() ? InferenceService::IfFull::kRefuse
                            : open_ > 0                         ? InferenceService::IfFull::kTell
                                                                : InferenceService::IfFull::kExceed;
@@ -79,6 +80,8 @@ class GenerationsAnswer : public HttpAnswer {
     told_ = usage_;
     return part;
   }
+
+  void Leave() final { left_ = true; }
 
   void Discard() final {
     if (reader_ != nullptr) service_->kept()->Discard(reader_->shared_answer());
@@ -190,8 +193,9 @@ class GenerationsAnswer : public HttpAnswer {
   std::vector<std::shared_ptr<Generation>> generations_;  // by prompt; or:
   std::unique_ptr<KeptReader> reader_;
   bool over_ = false;  // the reader's events
-  TokenUsage told_;    // in parts
-  int64_t open_ = 0;   // answers
+  bool left_ = false;
+  TokenUsage told_;   // in parts
+  int64_t open_ = 0;  // answers
 };
 
 class CollectedAnswer final : public GenerationsAnswer {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -104,13 +105,12 @@ TEST_F(EmbeddingsTest, OneThatHasBegunIsNotRefusedInItsMiddle) {
          return Vectors(request);
        }});
   ASSERT_TRUE(crowded.WaitUntilServing());
-  std::atomic<bool> over = false;
   std::atomic<int> refused = 0;
   std::vector<std::jthread> others;
   for (int i = 0; i < 4; ++i) {
-    others.emplace_back([&] {
+    others.emplace_back([&](const std::stop_token& stop) {
       HttpTestClient client(crowded.http_address());
-      while (!over) {
+      while (!stop.stop_requested()) {
         client.Post("/v1/embeddings", R"({"input": "other"})");
         refused += client.Read().status == 429 ? 1 : 0;
       }
@@ -125,7 +125,6 @@ TEST_F(EmbeddingsTest, OneThatHasBegunIsNotRefusedInItsMiddle) {
     ASSERT_EQ(response.status, computed == 0 ? 429 : 200) << response.body;
     if (response.status == 200) ++whole;
   }
-  over = true;
   EXPECT_GT(refused, 0);
 }
 

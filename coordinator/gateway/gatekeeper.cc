@@ -67,8 +67,10 @@ class MeteredAnswer final : public HttpAnswer {
       : answer_(std::move(answer)), admission_(std::move(admission)) {}
   // What was made for a client that did not wait for it counts, too.
   ~MeteredAnswer() override {
+    if (over_) return;
+    answer_->Leave();
     try {
-      if (!over_) admission_->AddAnswer(answer_->Next().answer_tokens);
+      admission_->AddAnswer(answer_->Next().answer_tokens);
     } catch (const std::exception& thrown) {
       spdlog::error("tokens of an answer were not counted: {}", thrown.what());
     }

@@ -88,11 +88,12 @@ AnswerPointer Models(const Asked& asked) {
 }
 
 // What is wrong with the name, or with this key's use of the model.
-std::optional<ApiError> CheckModel(const absl::StatusOr<HostedModel>& hosted, const Asked& asked) {
+std::optional<ApiError> CheckModel(const absl::StatusOr<HostedModel>& hosted, std::string_view name,
+                                   const Asked& asked) {
   const serving::ApiKey* const key = asked.key;
   if (!hosted.ok()) {
     ApiError error = ErrorOf(hosted.status());
-    if (key == nullptr || key->models.empty()) return error;
+    if (key == nullptr || key->models.empty() || !absl::IsNotFound(hosted.status())) return error;
     // The registry's message names all that is served.
     std::vector<HostedModel> usable = asked.service.models().All();
     std::erase_if(usable,
@@ -102,12 +103,12 @@ std::optional<ApiError> CheckModel(const absl::StatusOr<HostedModel>& hosted, co
     return error;
   }
   if (Gatekeeper::Allows(key, *hosted->model)) return std::nullopt;
-  return Gatekeeper::NotAllowed(absl::StrCat("the model '", hosted->model->name, "'"));
+  return Gatekeeper::NotAllowed(absl::StrCat("the model '", std::string(name), "'"));
 }
 
 AnswerPointer Model(const Asked& asked, std::string_view name) {
   const absl::StatusOr<HostedModel> hosted = asked.service.models().Find(name);
-  if (const auto error = CheckModel(hosted, asked)) return ToAnswer(*error);
+  if (const auto error = CheckModel(hosted, name, asked)) return ToAnswer(*error);
   return JsonAnswer(ModelJson(asked, *hosted));
 }
 
@@ -214,9 +215,10 @@ std::string_view RouteOf(const HttpRequest& request) {
   return "other";
 }
 
-// Load balancers, kubelets and Prometheus ask it every few seconds.
+// Load balancers, kubelets, Prometheus and open status pages ask it every few seconds.
 bool IsRoutine(std::string_view route) {
-  return route == "/health" || route == "/ready" || route == kMetricsPath;
+  return route == "/health" || route == "/ready" || route == "/v1/status" ||
+         route == "/v1/picture" || route == kMetricsPath;
 }
 
 // Clients may invent others, of any length.
@@ -289,6 +291,7 @@ AnswerPointer GoOn(const Asked& asked, std::shared_ptr<KeptAnswer> kept) {
                                              "has changed"),
                      .code = "model_changed"});
   }
+  if (const auto& record = CallRecord::Current()) record->Concerns(LoggedId(head.id));
   const auto* const route = std::find_if(std::begin(kRoutes), std::end(kRoutes),
                                          [&](const Route& of) { return of.path == head.route; });
   absl::StatusOr<json> body = ParseJson(head.body, kBodyLimits);
@@ -319,6 +322,7 @@ AnswerPointer OfKept(const Asked& asked) {
                      .code = "answer_not_found"});
   }
   if (asked.http.method == "GET") return GoOn(asked, *std::move(kept));
+  if (const auto& record = CallRecord::Current()) record->Concerns(LoggedId(id));
   asked.service.kept()->Discard(*kept);
   return JsonAnswer({{"id", std::string(id)}, {"object", "answer"}, {"deleted", true}});
 }
@@ -415,7 +419,7 @@ std::unique_ptr<HttpAnswer> Gateway::Choose(const HttpRequest& request, const se
     if (reader.error().has_value()) return ToAnswer(*reader.error());
     const absl::StatusOr<HostedModel> hosted =
         route->generates ? service_->Find(name) : service_->models().Find(name);
-    if (const auto error = CheckModel(hosted, asked)) return ToAnswer(*error);
+    if (const auto error = CheckModel(hosted, name, asked)) return ToAnswer(*error);
     asked.model = call.model = hosted->model;
   }
   return route->answer(asked);

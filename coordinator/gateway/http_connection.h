@@ -335,8 +335,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     try {
       return answer.Next();
     } catch (const std::exception& thrown) {
-      const std::unique_ptr<HttpAnswer> failed = Failed(thrown);
-      return begun ? std::nullopt : std::optional(failed->Next());
+      if (!begun) return Failed(thrown)->Next();
+      spdlog::error("an HTTP answer broke off: {}", thrown.what());
+      return std::nullopt;
     }
   }
 

@@ -62,6 +62,8 @@ class HttpAnswer {
   virtual ~HttpAnswer() = default;
   // Nothing yet: neither a head nor bytes, and not the last part. Asked again after a wake.
   virtual Part Next() = 0;
+  // Nobody takes what comes further: nothing new is begun.
+  virtual void Leave() {}
   // It was refused by who stands before it: what would go on without a client ends.
   virtual void Discard() {}
 };

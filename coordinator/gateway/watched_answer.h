@@ -1,6 +1,7 @@
 // What is told of an answer: how it began, and how it went.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -9,9 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "coordinator/gateway/api_error.h"
 #include "coordinator/gateway/http_server.h"
 #include "coordinator/service/access_log.h"
 #include "coordinator/service/call_record.h"
+#include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
 
@@ -38,7 +41,7 @@ class WatchedAnswer final : public HttpAnswer {
 
   Part Next() override {
     const CallRecord::Scope scope(record_);
-    Part part = answer_->Next();
+    Part part = NextOf();
     call_.answer_bytes += static_cast<int64_t>(part.bytes.size());
     over_ = over_ || part.last;
     if (part.head.has_value() && on_status_) {
@@ -50,6 +53,18 @@ class WatchedAnswer final : public HttpAnswer {
 
  private:
   static constexpr int kClientGone = 499;  // as nginx has it
+
+  Part NextOf() {
+    try {
+      return answer_->Next();
+    } catch (const std::exception& thrown) {
+      if (on_status_ == nullptr) throw;  // behind the head there is no other status
+      spdlog::error("an HTTP request failed: {}", thrown.what());
+      answer_ =
+          ToAnswer({.status = 500, .message = "an error inside of the server; its log tells more"});
+      return answer_->Next();
+    }
+  }
 
   std::unique_ptr<HttpAnswer> answer_;
   std::function<void(int)> on_status_;

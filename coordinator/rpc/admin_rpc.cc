@@ -66,9 +66,13 @@ grpc::ServerUnaryReactor* AdminRpc::AddModel(grpc::CallbackServerContext* contex
                                              const grpc::ByteBuffer* request,
                                              grpc::ByteBuffer* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const auto finish = [context, reactor, began = absl::Now()](const absl::Status& status) {
+  const auto finish = [context, reactor, response,
+                       began = absl::Now()](const absl::Status& status) {
     const grpc::Status end = ToGrpc(status);
-    LogCall({.route = "/skein.admin.v1.Admin/AddModel", .code = end.error_code(), .began = began},
+    LogCall({.route = "/skein.admin.v1.Admin/AddModel",
+             .code = end.error_code(),
+             .answer_bytes = static_cast<int64_t>(response->Length()),
+             .began = began},
             *RecordOf(*context));
     reactor->Finish(end);
   };

@@ -223,7 +223,7 @@ GenerateManyStream::Taken GenerateManyStream::TakeEventsOf(uint64_t number, Requ
   };
   if (!request.refusal.ok()) {
     add(request.refusal);
-    Log(request, ToGrpc(request.refusal).error_code(), /*aborted=*/false);
+    Log(request, ToGrpc(request.refusal).error_code());
     return Taken::kLast;
   }
   if (request.generation == nullptr) return Taken::kAll;
@@ -234,17 +234,16 @@ GenerateManyStream::Taken GenerateManyStream::TakeEventsOf(uint64_t number, Requ
     const auto* const error = std::get_if<absl::Status>(&*event);
     const bool whole = std::holds_alternative<Finished>(*event) && --request.unfinished == 0;
     if (error == nullptr && !whole) continue;
-    Log(request, error == nullptr ? grpc::StatusCode::OK : ToGrpc(*error).error_code(),
-        /*aborted=*/false);
+    Log(request, error == nullptr ? grpc::StatusCode::OK : ToGrpc(*error).error_code());
     return Taken::kLast;
   }
   return Taken::kSome;
 }
 
-void GenerateManyStream::Log(const Request& request, grpc::StatusCode code, bool aborted) {
+void GenerateManyStream::Log(const Request& request, grpc::StatusCode code) {
   LogCall({.route = "/skein.v1.Inference/GenerateMany",
            .code = code,
-           .aborted = aborted,
+           .aborted = code == grpc::StatusCode::CANCELLED,
            .answer_bytes = request.answer_bytes,
            .began = request.began},
           *request.record);
@@ -254,7 +253,7 @@ void GenerateManyStream::OnDone() {
   {
     MutexLock lock(&mutex_);
     const grpc::StatusCode code = end_.value_or(grpc::Status::CANCELLED).error_code();
-    for (const auto& [number, request] : requests_) Log(request, code, /*aborted=*/true);
+    for (const auto& [number, request] : requests_) Log(request, code);
   }
   const std::shared_ptr<GenerateManyStream> last = std::move(self_);  // may delete this on return
 }

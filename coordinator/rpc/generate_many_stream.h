@@ -71,7 +71,7 @@ class GenerateManyStream final
   // Fills `message` with the events of the requests that are ready.
   void TakeEvents(v1::GenerateManyResponse& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   enum class Taken { kAll, kLast, kSome };  // all that are there, the request's last one, or else
-  static void Log(const Request& request, grpc::StatusCode code, bool aborted);
+  static void Log(const Request& request, grpc::StatusCode code);
   Taken TakeEventsOf(uint64_t number, Request& request, v1::GenerateManyResponse& message,
                      size_t& bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

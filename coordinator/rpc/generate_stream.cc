@@ -74,6 +74,7 @@ absl::StatusOr<GenerateStream::Source> GenerateStream::Return(const grpc::ByteBu
   SKEIN_RETURN_IF_ERROR(ParseMessage(bytes, request));
   SKEIN_ASSIGN_OR_RETURN(const std::shared_ptr<KeptAnswer> answer,
                          FindKept(*service_, request.request_id()));
+  record_->Concerns(LoggedId(request.request_id()));
   if (answer->model() == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("the model '", answer->head().model,

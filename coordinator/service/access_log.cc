@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_join.h"
 #include "base/log/log_fields.h"
 #include "spdlog/spdlog.h"
 
@@ -34,7 +33,8 @@ void LogAccess(const EndedCall& call, const CallRecord& record) {
                       {"status", call.status}};
   if (call.aborted) fields.emplace_back("aborted", true);
   fields.emplace_back("answer_bytes", call.answer_bytes);
-  if (!counts.request_ids.empty()) {
+  if (counts.requests > 1) fields.emplace_back("requests", counts.requests);
+  if (counts.requests > 0) {
     fields.emplace_back("prompt_tokens", counts.prompt_tokens);
     fields.emplace_back("answer_tokens", counts.answer_tokens);
   }
@@ -48,7 +48,7 @@ void LogAccess(const EndedCall& call, const CallRecord& record) {
     if (!text.empty()) fields.emplace_back(field, text);
   };
   name("key", record.caller().key);
-  name("request_id", absl::StrJoin(counts.request_ids, ","));
+  name("request_id", counts.request_id);
   name("client", record.caller().client);
   name("trace_id", record.caller().trace_id);
   const WithLogFields with(fields);

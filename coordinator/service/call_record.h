@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/time/time.h"
 #include "base/log/log_fields.h"
@@ -29,9 +28,14 @@ class CallRecord {
   const Caller& caller() const { return caller_; }
   const LogFields& fields() const { return fields_; }  // of each line that concerns the call
 
-  void OnAdmitted(const std::string& request_id, int64_t prompt_tokens) {
+  // Which answer it is about, as LoggedId has it; the first counts.
+  void Concerns(const std::string& request_id) {
     MutexLock lock(&mutex_);
-    counts_.request_ids.push_back(request_id);
+    if (counts_.request_id.empty()) counts_.request_id = request_id;
+  }
+  void OnAdmitted(int64_t prompt_tokens) {
+    MutexLock lock(&mutex_);
+    ++counts_.requests;
     counts_.prompt_tokens += prompt_tokens;
   }
   // So long after a request arrived; the first counts, of both.
@@ -49,7 +53,8 @@ class CallRecord {
   }
 
   struct Counts {
-    std::vector<std::string> request_ids;
+    std::string request_id;
+    int64_t requests = 0;
     int64_t prompt_tokens = 0;
     int64_t answer_tokens = 0;
     std::optional<absl::Duration> queued, first_token;

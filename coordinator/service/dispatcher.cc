@@ -76,8 +76,8 @@ void Dispatcher::OnReplicasDown(const std::vector<ReplicaId>& ids, const absl::S
       // It ends here if all its tokens had come, or if its retries are used up.
       const bool goes_on = request.generation->OnReplicaLost(why, max_retries);
       const WithLogFields fields(request.generation->log_fields());
-      spdlog::info("the request's replica is lost: it {}",
-                   goes_on ? "is to go on elsewhere" : "has ended");
+      spdlog::info("the replica of this request is gone: the request {}",
+                   goes_on ? "goes on elsewhere" : "has ended");
       if (!goes_on) continue;
       queue_.emplace(request_id, Waiting{std::move(request.generation), /*is_new=*/false});
       ++waiting;

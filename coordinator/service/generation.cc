@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/service/output_check.h"
+#include "coordinator/service/response_id.h"
 
 namespace skein::coordinator {
 namespace {
@@ -60,7 +61,7 @@ std::string TakeText(std::string& text) {
 }
 
 LogFields FieldsOf(const std::string& request_id, const CallRecord* record) {
-  LogFields fields = {{"request_id", request_id}};
+  LogFields fields = {{"request_id", LoggedId(request_id)}};
   if (record == nullptr) return fields;
   fields.insert(fields.end(), record->fields().begin(), record->fields().end());
   return fields;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "coordinator/service/call_record.h"
+#include "coordinator/service/response_id.h"
 #include "coordinator/service/validation.h"
 
 namespace skein::coordinator {
@@ -67,7 +68,9 @@ absl::Status InferenceService::Admit(const HostedModel& hosted,
                                      const std::shared_ptr<Generation>& generation,
                                      IfFull if_full) {
   absl::Status admitted = hosted.dispatcher->Admit(generation);
-  if (if_full == IfFull::kExceed && absl::IsResourceExhausted(admitted)) {
+  const bool is_full = absl::IsResourceExhausted(admitted);
+  if ((if_full == IfFull::kExceed && is_full) ||
+      (if_full != IfFull::kRefuse && absl::IsUnavailable(admitted))) {
     hosted.dispatcher->Readmit(generation, absl::ZeroDuration());
     admitted = absl::OkStatus();
   }
@@ -75,9 +78,10 @@ absl::Status InferenceService::Admit(const HostedModel& hosted,
     const int64_t tokens = std::ssize(generation->request().prompt);
     hosted.observer->OnAdmitted(tokens);
     if (const auto& record = CallRecord::Current()) {
-      record->OnAdmitted(generation->public_id(), tokens);
+      record->Concerns(LoggedId(generation->public_id()));
+      record->OnAdmitted(tokens);
     }
-  } else if (if_full != IfFull::kTell || !absl::IsResourceExhausted(admitted)) {
+  } else if (if_full != IfFull::kTell || !is_full) {
     hosted.observer->OnRefused(admitted.code());
   }
   return admitted;

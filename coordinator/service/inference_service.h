@@ -40,6 +40,8 @@ class InferenceService {
   absl::StatusOr<ValidRequest> Check(const HostedModel& hosted, const GenerateRequest& request);
   std::shared_ptr<Generation> Make(const HostedModel& hosted, ValidRequest valid,
                                    std::string public_id, Generation::OnReady on_ready);
+  // Of a call of which something was admitted before, the others: its rest is taken where new
+  // requests are Unavailable, too, and waits for a replica.
   enum class IfFull {
     kRefuse,
     kTell,    // ResourceExhausted, too, but no refusal: the caller tries again

@@ -216,6 +216,12 @@ TEST_F(RequestObserverTest, WhetherAFullQueueRefuses) {
   SKEIN_EXPECT_OK(admit(IfFull::kExceed));
   EXPECT_THAT(recorder_.Take(), ElementsAre("admitted 1"));
   EXPECT_EQ(dispatcher_.counts().queued, 3);
+  dispatcher_.StartDrain();
+  recorder_.Take();
+  EXPECT_TRUE(absl::IsUnavailable(admit(IfFull::kRefuse)));
+  EXPECT_THAT(recorder_.Take(), ElementsAre("refused UNAVAILABLE"));
+  for (const IfFull if_full : {IfFull::kTell, IfFull::kExceed}) SKEIN_EXPECT_OK(admit(if_full));
+  EXPECT_THAT(recorder_.Take(), ElementsAre("admitted 1", "admitted 1"));
 }
 
 }  // namespace

@@ -17,6 +17,14 @@ inline std::string NewResponseId(std::string_view prefix) {
   return id;
 }
 
+// For logs: the prefix and the first digits. Who knows all of an id may read the answer, where it
+// is kept.
+inline std::string LoggedId(std::string_view id) {
+  constexpr size_t kRandom = 24, kLogged = 8;
+  const size_t prefix = id.find_last_of("-_") + 1;
+  return std::string(id.size() - prefix < kRandom ? id : id.substr(0, prefix + kLogged));
+}
+
 // What NewResponseId has put behind the prefix.
 inline std::string RandomOfId(std::string_view id) {
   return std::string(id.substr(id.find_last_of("-_") + 1));

@@ -216,6 +216,17 @@ std::string FileOfRank0(const std::string& path) {
   return absl::StrReplaceAll(path, {{".txt", "-0.txt"}});
 }
 
+// All jobs of a supervisor have the same flags.
+void LogFilesOfASupervisorsJobs() {
+  const std::string path = NewPath("log") + ".txt";
+  setenv("SKEIN_JOB_SLOT", "a-supervisor.2", 1);
+  const std::string said = SaidBy({"--log-file=" + path, "--log-format=json"});
+  unsetenv("SKEIN_JOB_SLOT");
+  EXPECT_THAT(ReadFileOrEmpty(absl::StrReplaceAll(path, {{".txt", "-2-0.txt"}})),
+              HasSubstr("\"source\":\"job 2: rank 0\""))
+      << said;
+}
+
 FlagCases WorkerCases() {
   return {
       HelpCase(kWorker, ""),
@@ -260,6 +271,7 @@ int Main(int argc, char** argv) {
       kWorker, Concatenated({WorkerCases(), LogCases(SaidBy, FileOfRank0), WorkerBenchCases(),
                              WorkerEvaluateCases(), WorkerProbeCases(), ConfigCases(kWorker)}));
   RegisterTest("worker", "CompletesValuesAndCommands", CompletesValuesAndCommands);
+  RegisterTest("worker", "LogFilesOfASupervisorsJobs", LogFilesOfASupervisorsJobs);
   return RUN_ALL_TESTS();
 }
 
