@@ -117,6 +117,7 @@ class AnswersTest : public ::testing::Test {
           const bool end = at == text.size();
           outputs.push_back(AnswerOf(request, i, end ? "" : text.substr(at, 1),
                                      end ? serving::Finish::kEos : serving::Finish::kNotFinished));
+          if (at == 0 && i == 0) AddPromptLogprobs(request, outputs.back());
           for (serving::SampledToken& token : outputs.back().tokens) {
             if (request.sampling.logprobs < 0) continue;
             token.logprob = -0.1f * static_cast<float>(at + 1);
@@ -152,6 +153,13 @@ std::vector<Dialect> Dialects() {
       {"/v1/completions", {{"prompt", "hi"}, {"n", 2}, {"logprobs", 2}, {"stop", {"END"}}}},
       {"/v1/completions",
        {{"prompt", {"hi", "ho"}}, {"echo", true}, {"stream_options", {{"include_usage", true}}}},
+       2},
+      {"/v1/completions",
+       {{"prompt", {"hi", "ho"}},
+        {"n", 2},
+        {"echo", true},
+        {"logprobs", 1},
+        {"prompt_logprobs", 0}},
        2},
       {"/v1/chat/completions",
        {{"messages", messages},

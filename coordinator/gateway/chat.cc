@@ -128,7 +128,10 @@ std::unique_ptr<HttpAnswer> Chat(const json& body, const ServedModel& model,
   GenerateRequest request = ReadGenerationFields(reader);
   const StreamOptions options = ReadStreamOptions(reader);
   const bool logprobs = ReadLogprobs(reader, request);
-  const bool prompt_logprobs = ReadPromptLogprobs(reader, options.stream, request);
+  const bool prompt_logprobs = ReadPromptLogprobs(reader, request);
+  if (prompt_logprobs && options.stream) {
+    reader.Fail("prompt_logprobs", "cannot be streamed in a chat; /v1/completions can");
+  }
   std::optional<int64_t> max_tokens = reader.Int("max_completion_tokens", 1, kMaxInt32);
   if (!max_tokens.has_value()) max_tokens = reader.Int("max_tokens", 1, kMaxInt32);
   if (max_tokens.has_value()) request.max_tokens = static_cast<uint32_t>(*max_tokens);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -43,37 +44,35 @@ class CompletionFormat final : public ApiFormat {
  public:
   CompletionFormat(const Options& options, std::vector<std::string> prompts,
                    const ServedModel& model, const AnswerName& name)
-      : ApiFormat("cmpl-", name), options_(options), prompts_(std::move(prompts)), model_(model) {}
+      : ApiFormat("cmpl-", name),
+        options_(options),
+        prompts_(std::move(prompts)),
+        model_(model),
+        of_prompts_(prompts_.size()) {}
 
   Json Whole(std::vector<Choice>& choices, const TokenUsage& usage) override {
-    // Those of a prompt come with the first of its answers.
-    for (size_t i = 0; i < choices.size(); i += static_cast<size_t>(options_.best_of)) {
-      prompt_rows_.push_back(std::move(choices[i].prompt_logprobs));
-    }
+    for (Choice& choice : choices) TakePromptRows(choice);
     Json list = Json::array();
     for (Choice* const choice : Best(choices)) {
       list.push_back(ChoiceJson(*choice, static_cast<int32_t>(list.size()), /*first=*/true));
-      if (options_.prompt_logprobs) {
-        list.back()["prompt_logprobs"] =
-            PromptLogprobs(prompt_rows_[static_cast<size_t>(choice->prompt)], *model_.tokenizer);
-      }
     }
     Json response = Frame(std::move(list));
     response["usage"] = Usage(usage);
     return response;
   }
 
+  // All answers begin with what their prompt's tokens have, which comes with the first answer,
+  // before its first token: until then the others wait.
   void Piece(const Choice& piece, const TokenUsage& /*usage*/, EventStream& out) override {
-    const bool first = begun_.emplace(piece.index, true).second;
-    const bool text_alone = !first && !piece.finished.has_value() && !options_.logprobs.has_value();
-    if (text_alone && !options_.only_prompt) {
-      const auto event = [&] {
-        return Frame(Json::array({ChoiceJson({.index = piece.index}, piece.index, false)}));
-      };
-      out.SayText(around_.Of(piece.index, "text", event).With(piece.text));
-    } else {
-      out.Say(Frame(Json::array({ChoiceJson(piece, piece.index, first)})));
-    }
+    OfPrompt& prompt = of_prompts_[static_cast<size_t>(piece.prompt)];
+    if (prompt.whole || !tells_of_prompts()) return Tell(piece, out);
+    Choice waits = piece;
+    TakePromptRows(waits);
+    if (waits.tokens.empty() && waits.text.empty() && !waits.finished.has_value()) return;
+    prompt.whole = piece.index % options_.n == 0;
+    prompt.waiting.push_back(std::move(waits));
+    if (!prompt.whole) return;
+    for (const Choice& choice : std::exchange(prompt.waiting, {})) Tell(choice, out);
   }
 
   void End(const TokenUsage& usage, EventStream& out) override {
@@ -86,6 +85,40 @@ class CompletionFormat final : public ApiFormat {
   }
 
  private:
+  struct OfPrompt {
+    std::vector<AnswerToken> rows;  // from its second token on
+    // In a stream:
+    bool whole = false;           // there is no further row
+    std::vector<Choice> waiting;  // for the rows
+    int32_t begun = 0;            // answers
+  };
+
+  bool tells_of_prompts() const {
+    return options_.prompt_logprobs || (options_.echo && options_.logprobs.has_value());
+  }
+
+  void TakePromptRows(Choice& choice) {
+    std::vector<AnswerToken>& rows = of_prompts_[static_cast<size_t>(choice.prompt)].rows;
+    std::move(choice.prompt_logprobs.begin(), choice.prompt_logprobs.end(),
+              std::back_inserter(rows));
+    choice.prompt_logprobs.clear();
+  }
+
+  void Tell(const Choice& piece, EventStream& out) {
+    const bool first = begun_.emplace(piece.index, true).second;
+    const bool text_alone = !first && !piece.finished.has_value() && !options_.logprobs.has_value();
+    if (text_alone && !options_.only_prompt) {
+      const auto event = [&] {
+        return Frame(Json::array({ChoiceJson({.index = piece.index}, piece.index, false)}));
+      };
+      out.SayText(around_.Of(piece.index, "text", event).With(piece.text));
+    } else {
+      out.Say(Frame(Json::array({ChoiceJson(piece, piece.index, first)})));
+    }
+    OfPrompt& prompt = of_prompts_[static_cast<size_t>(piece.prompt)];
+    if (first && ++prompt.begun == options_.n) prompt.rows = {};
+  }
+
   Json Frame(Json choices) const {
     return {{"id", id_},
             {"object", "text_completion"},
@@ -131,10 +164,15 @@ class CompletionFormat final : public ApiFormat {
     if (choice.finished.has_value()) {
       reason = options_.only_prompt ? "length" : FinishReason(*choice.finished);
     }
-    return {{"index", index},
-            {"text", std::move(text)},
-            {"logprobs", std::move(logprobs)},
-            {"finish_reason", std::move(reason)}};
+    Json told = {{"index", index},
+                 {"text", std::move(text)},
+                 {"logprobs", std::move(logprobs)},
+                 {"finish_reason", std::move(reason)}};
+    if (first && options_.prompt_logprobs) {
+      const OfPrompt& prompt = of_prompts_[static_cast<size_t>(choice.prompt)];
+      told["prompt_logprobs"] = PromptLogprobs(prompt.rows, *model_.tokenizer);
+    }
+    return told;
   }
 
   // Lists that have a row for each token. The prompt's first token has no probability, and no id
@@ -157,7 +195,7 @@ class CompletionFormat final : public ApiFormat {
     };
     if (with_prompt) {
       const std::string& prompt = prompts_[static_cast<size_t>(choice.prompt)];
-      const std::vector<AnswerToken>& rows = prompt_rows_[static_cast<size_t>(choice.prompt)];
+      const std::vector<AnswerToken>& rows = of_prompts_[static_cast<size_t>(choice.prompt)].rows;
       int64_t rest = 0;
       for (const AnswerToken& token : rows) {
         rest += CountCharacters(TokenText(*model_.tokenizer, token.id));
@@ -192,8 +230,8 @@ class CompletionFormat final : public ApiFormat {
   const Options options_;
   const std::vector<std::string> prompts_;  // their texts, where they are echoed
   const ServedModel& model_;
-  std::vector<std::vector<AnswerToken>> prompt_rows_;  // of the whole answer, by prompt
-  std::map<int32_t, bool> begun_;                      // choices of a stream
+  std::vector<OfPrompt> of_prompts_;
+  std::map<int32_t, bool> begun_;  // choices of a stream
   EventsAround around_;
   std::map<int32_t, int64_t> offsets_;  // by choice: characters so far
 };
@@ -225,15 +263,12 @@ Options ReadOptions(BodyReader& body, GenerateRequest& request) {
   }
   request.n = static_cast<uint32_t>(options.best_of);
 
-  options.prompt_logprobs = ReadPromptLogprobs(body, options.stream.stream, request);
+  options.prompt_logprobs = ReadPromptLogprobs(body, request);
   if (const auto logprobs = body.Int("logprobs", 0, kMaxInt32)) {
     options.logprobs = static_cast<int32_t>(*logprobs);
     request.sampling.values["logprobs"] = *options.logprobs;
     if (options.echo) {
       request.prompt_logprobs = std::max(*options.logprobs, request.prompt_logprobs.value_or(0));
-    }
-    if (options.echo && options.stream.stream) {
-      body.Fail("echo", "cannot be streamed with logprobs: those of the prompt come in pieces");
     }
   } else if (options.best_of > options.n) {
     request.sampling.values["logprobs"] = 0;

@@ -13,7 +13,8 @@ namespace skein::coordinator {
 
 // Texts or token ids, one or a list of either; echo, logprobs, n, best_of, stream. `suffix` is
 // refused. As with OpenAI, an answer has 16 tokens unless max_tokens says otherwise; 0 of them are
-// allowed with echo, which gives the prompt's log probabilities alone. Any thread.
+// allowed with echo, which gives the prompt's log probabilities alone. In a stream each answer
+// begins with what is known of its prompt. Any thread.
 std::unique_ptr<HttpAnswer> Complete(const nlohmann::json& body, const ServedModel& model,
                                      InferenceService* service, const ApiCall& call);
 

@@ -1,4 +1,5 @@
 // /v1/completions, on the wire.
+#include <atomic>
 #include <map>
 #include <optional>
 #include <string>
@@ -169,19 +170,23 @@ TEST_F(GatewayTest, EchoBeginsWithThePrompt) {
 }
 
 // They come in pieces, as the prompt is computed, and with the first answer alone.
+std::vector<serving::AnswerOutput> PromptInPieces(const serving::Request& request) {
+  std::vector<serving::AnswerOutput> outputs;
+  const size_t rows = request.prompt_logprobs < 0 ? 0 : request.prompt.size();
+  for (size_t t = 1; t < rows; ++t) {
+    outputs.push_back({.request_id = request.id});
+    outputs.back().prompt_logprobs = {{.id = request.prompt[t], .logprob = -static_cast<float>(t)}};
+  }
+  for (size_t i = 0; i < request.answers.size(); ++i) {
+    const auto finish =
+        request.max_tokens == 1 ? serving::Finish::kMaxTokens : serving::Finish::kEos;
+    outputs.push_back(AnswerOf(request, i, absl::StrCat(i), finish));
+  }
+  return outputs;
+}
+
 TEST_F(GatewayTest, EveryAnswerEchoesThePromptsLogprobs) {
-  StartJob([](const serving::Request& request) {
-    std::vector<serving::AnswerOutput> outputs;
-    for (size_t t = 1; t < request.prompt.size(); ++t) {
-      outputs.push_back({.request_id = request.id});
-      outputs.back().prompt_logprobs = {
-          {.id = request.prompt[t], .logprob = -static_cast<float>(t)}};
-    }
-    for (size_t i = 0; i < request.answers.size(); ++i) {
-      outputs.push_back(AnswerOf(request, i, absl::StrCat(i), serving::Finish::kMaxTokens));
-    }
-    return outputs;
-  });
+  StartJob(PromptInPieces);
   const json response =
       PostJson("/v1/completions",
                {{"prompt", "hey"}, {"echo", true}, {"max_tokens", 1}, {"logprobs", 0}, {"n", 2}});
@@ -192,6 +197,118 @@ TEST_F(GatewayTest, EveryAnswerEchoesThePromptsLogprobs) {
     EXPECT_EQ(logprobs["token_logprobs"], json({nullptr, -1.0, -2.0, -0.5 * (i + 1)}));
     EXPECT_EQ(logprobs["text_offset"], json({0, 1, 2, 3}));
   }
+}
+
+// The choices of a stream's events, as one answer has them: pieces put one behind the other.
+json Joined(const std::vector<std::string>& events) {
+  std::map<int, json> choices;
+  for (const std::string& event : events) {
+    if (event == "[DONE]") continue;
+    const json chunk = json::parse(event);
+    for (const json& piece : chunk["choices"]) {
+      const auto [at, first] = choices.emplace(piece["index"], piece);
+      json& choice = at->second;
+      if (first) continue;
+      EXPECT_EQ(choice["finish_reason"], json());
+      EXPECT_FALSE(piece.contains("prompt_logprobs"));
+      choice["finish_reason"] = piece["finish_reason"];
+      choice["text"] = choice["text"].get<std::string>() + piece["text"].get<std::string>();
+      if (piece["logprobs"].is_null()) continue;
+      for (const auto& [name, rows] : piece["logprobs"].items()) {
+        json& to = choice["logprobs"][name];
+        to.insert(to.end(), rows.begin(), rows.end());
+      }
+    }
+  }
+  json list = json::array();
+  for (const auto& [index, choice] : choices) list.push_back(choice);
+  return list;
+}
+
+void ExpectStreamIsWhole(const std::vector<std::string>& events, const json& whole) {
+  EXPECT_EQ(Joined(events), whole["choices"]);
+  ASSERT_GE(events.size(), 2u);
+  EXPECT_EQ(events.back(), "[DONE]");
+  EXPECT_EQ(json::parse(events[events.size() - 2])["usage"], whole["usage"]);
+}
+
+TEST_F(GatewayTest, AStreamIsTheWholeAnswerInPieces) {
+  const json kPrompts[] = {"hey", "h", {104, 0xC3, 0xA9, 0xE2, 0x82}, {"hey", "y", "h\u00e9"}};
+  const json kOptions[] = {
+      {{"logprobs", 2}},
+      {{"echo", true}},
+      {{"echo", true}, {"logprobs", 0}},
+      {{"echo", true}, {"logprobs", 2}, {"n", 2}},
+      {{"echo", true}, {"logprobs", 1}, {"max_tokens", 0}},
+      {{"echo", true}, {"max_tokens", 0}, {"n", 2}},
+      {{"prompt_logprobs", 1}, {"n", 2}},
+      {{"echo", true}, {"logprobs", 0}, {"prompt_logprobs", 1}, {"n", 2}},
+  };
+  std::atomic<bool> in_pieces = false;
+  StartJob([&](const serving::Request& request) {
+    return in_pieces ? PromptInPieces(request) : Echo(request);
+  });
+  for (const bool pieces : {false, true}) {
+    in_pieces = pieces;
+    for (const json& prompt : kPrompts) {
+      for (json body : kOptions) {
+        body["prompt"] = prompt;
+        SCOPED_TRACE(body);
+        const json whole = PostJson("/v1/completions", body);
+        body["stream"] = true;
+        body["stream_options"] = {{"include_usage", true}};
+        ExpectStreamIsWhole(PostStream("/v1/completions", body), whole);
+      }
+    }
+  }
+  job_.reset();
+}
+
+TEST_F(GatewayTest, OffsetsOfAStreamGoOnBehindThePrompt) {
+  StartJob(nullptr);
+  client_.Post("/v1/completions",
+               R"({"prompt": "hi", "echo": true, "logprobs": 0, "stream": true})");
+  const std::optional<serving::Request> request = job_->WaitForRequest();
+  ASSERT_TRUE(request.has_value());
+  serving::AnswerOutput rows = {.request_id = request->id};
+  AddPromptLogprobs(*request, rows);
+  job_->Send(rows);
+  std::vector<json> choices;
+  for (const char* text : {"a\u00e9", "b", ""}) {
+    job_->Send(AnswerOf(*request, 0, text,
+                        *text == 0 ? serving::Finish::kEos : serving::Finish::kNotFinished));
+    if (choices.empty()) client_.ReadHead();
+    const std::string chunk = client_.ReadChunk();
+    choices.push_back(json::parse(chunk.substr(6, chunk.find("\n\n") - 6))["choices"][0]);
+  }
+  EXPECT_EQ(choices[0]["text"], "hia\u00e9");
+  EXPECT_EQ(choices[0]["logprobs"]["tokens"], json({"h", "i", "a", "\uFFFD", "\uFFFD"}));
+  EXPECT_EQ(choices[0]["logprobs"]["token_logprobs"], json({nullptr, -1.0, -0.5, -0.75, -1.0}));
+  EXPECT_EQ(choices[0]["logprobs"]["text_offset"], json({0, 1, 2, 3, 4}));
+  EXPECT_EQ(choices[1]["text"], "b");
+  EXPECT_EQ(choices[1]["logprobs"]["tokens"], json({"b"}));
+  EXPECT_EQ(choices[1]["logprobs"]["text_offset"], json({4}));
+  EXPECT_EQ(choices[2]["logprobs"]["text_offset"], json({5}));
+}
+
+// As the prompt's rows come in several events, between which other answers have tokens.
+TEST_F(GatewayTest, AnswersOfAStreamWaitForTheLogprobsOfALongPrompt) {
+  ServedModel model = MakeFakeModel({}, 8192);
+  TestCoordinator coordinator(Options(), std::move(model));
+  FakeJob job({.coordinator = coordinator.address(), .script = Echo});
+  ASSERT_TRUE(coordinator.WaitUntilServing());
+  HttpTestClient client(coordinator.http_address());
+  json body = {{"prompt", std::string(5000, 'a')}, {"echo", true}, {"logprobs", 1}, {"n", 2}};
+  client.Post("/v1/completions", body.dump());
+  const json whole = json::parse(client.Read().body);
+  ASSERT_EQ(whole["choices"][1]["logprobs"]["tokens"].size(), 5016u) << whole;
+  body["stream"] = true;
+  body["stream_options"] = {{"include_usage", true}};
+  client.Post("/v1/completions", body.dump());
+  const std::string stream = client.Read().body;
+  std::vector<std::string> events = absl::StrSplit(stream, "\n\n", absl::SkipEmpty());
+  for (std::string& event : events) event = event.substr(6);
+  ExpectStreamIsWhole(events, whole);
 }
 
 TEST_F(GatewayTest, SamplersGoByTheirNames) {
@@ -262,9 +379,7 @@ TEST_F(GatewayTest, WrongRequestsNameTheirField) {
       {R"({"prompt": "a", "best_of": 2, "stream": true})", "best_of", "stream"},
       {R"({"prompt": "a", "stream": "yes"})", "stream", "true or false"},
       {R"({"prompt": "a", "suffix": "z"})", "suffix", "not supported"},
-      {R"({"prompt": "a", "prompt_logprobs": 1, "stream": true})", "prompt_logprobs", "streamed"},
       {R"({"prompt": "a", "prompt_logprobs": 21})", "prompt_logprobs", "not in [0, 20]"},
-      {R"({"prompt": "a", "echo": true, "logprobs": 1, "stream": true})", "echo", "streamed"},
       {R"({"prompt": ["a", "b", "c", "d", "e", "f", "g", "h", "i"], "n": 15})", "n", "135 answers"},
       {R"({"prompt": "a", "logprobs": 21})", "logprobs", "not in [0, 20]"},
       {R"({"prompt": "a", "logprobs": true})", "logprobs", "an integer"},

@@ -37,6 +37,13 @@ inline serving::AnswerOutput AnswerOf(const serving::Request& request, size_t i,
   return output;
 }
 
+inline void AddPromptLogprobs(const serving::Request& request, serving::AnswerOutput& output) {
+  if (request.prompt_logprobs < 0) return;
+  for (size_t t = 1; t < request.prompt.size(); ++t) {
+    output.prompt_logprobs.push_back({.id = request.prompt[t], .logprob = -static_cast<float>(t)});
+  }
+}
+
 // Each answer is "re: " and the prompt, and its number where there are several; half of the prompt
 // was cached.
 inline std::vector<serving::AnswerOutput> Echo(const serving::Request& request) {
@@ -51,11 +58,7 @@ inline std::vector<serving::AnswerOutput> Echo(const serving::Request& request) 
                                          : AnswerOf(request, i, text.substr(0, most),
                                                     serving::Finish::kMaxTokens));
     outputs.back().cached_tokens = std::ssize(request.prompt) / 2;
-    if (request.prompt_logprobs < 0) continue;
-    for (size_t t = 1; t < request.prompt.size(); ++t) {
-      outputs.back().prompt_logprobs.push_back(
-          {.id = request.prompt[t], .logprob = -static_cast<float>(t)});
-    }
+    AddPromptLogprobs(request, outputs.back());
   }
   return outputs;
 }

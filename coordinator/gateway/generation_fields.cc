@@ -114,10 +114,9 @@ GenerateRequest ReadGenerationFields(BodyReader& body) {
   return request;
 }
 
-bool ReadPromptLogprobs(BodyReader& body, bool stream, GenerateRequest& request) {
+bool ReadPromptLogprobs(BodyReader& body, GenerateRequest& request) {
   const auto count = body.Int("prompt_logprobs", 0, kMaxInt32);
   if (!count.has_value()) return false;
-  if (stream) body.Fail("prompt_logprobs", "cannot be streamed: they come in pieces");
   request.prompt_logprobs = static_cast<int32_t>(*count);
   return true;
 }

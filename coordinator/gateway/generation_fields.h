@@ -13,7 +13,7 @@ GenerateRequest ReadGenerationFields(BodyReader& body);
 
 // Reads vLLM's prompt_logprobs: how many most likely tokens are told in the place of each of the
 // prompt's. Whether it is asked for.
-bool ReadPromptLogprobs(BodyReader& body, bool stream, GenerateRequest& request);
+bool ReadPromptLogprobs(BodyReader& body, GenerateRequest& request);
 
 struct StreamOptions {
   bool stream = false;

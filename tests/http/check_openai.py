@@ -85,6 +85,20 @@ def completion_logprobs(client):
 
 
 @check
+@lenient  # likewise, and finish_reason of all but the last chunk
+def completion_logprobs_stream(client):
+    arguments = {"model": NAME, "prompt": PROMPT, "max_tokens": 5, "logprobs": 2, "echo": True, "temperature": 0}
+    whole = client.completions.create(**arguments)
+    chunks = list(client.completions.create(**arguments, stream=True, stream_options={"include_usage": True}))
+    assert chunks[-1].usage.total_tokens == whole.usage.total_tokens
+    pieces = [chunk.choices[0] for chunk in chunks if chunk.choices]
+    assert pieces[0].text.startswith(PROMPT) and "".join(piece.text for piece in pieces) == whole.choices[0].text
+    assert pieces[-1].finish_reason == whole.choices[0].finish_reason == "length"
+    for name, rows in whole.choices[0].logprobs.model_dump().items():
+        assert [row for piece in pieces for row in getattr(piece.logprobs, name)] == rows, name
+
+
+@check
 def response(client):
     answer = client.responses.create(model=NAME, input="Good morrow, cousin.", max_output_tokens=10, temperature=0)
     assert answer.status == "incomplete" and answer.incomplete_details.reason == "max_output_tokens"
