@@ -18,6 +18,19 @@ absl::Span<const Range>::const_iterator NextRange(absl::Span<const Range> ranges
   });
 }
 
+// What `ranges` have of [begin, end), from there on.
+std::vector<Range> Within(absl::Span<const Range> ranges, size_t begin, size_t end) {
+  std::vector<Range> within;
+  for (auto at = NextRange(ranges, begin); at != ranges.end(); ++at) {
+    const Range part = {std::max(at->begin, static_cast<int64_t>(begin)),
+                        std::min(at->end, static_cast<int64_t>(end))};
+    if (part.begin >= part.end) break;
+    within.push_back(
+        {part.begin - static_cast<int64_t>(begin), part.end - static_cast<int64_t>(begin)});
+  }
+  return within;
+}
+
 bool Touches(absl::Span<const Range> ranges, size_t begin, size_t end) {
   const auto next = NextRange(ranges, begin);
   return next != ranges.end() && static_cast<size_t>(next->begin) < end;
@@ -45,15 +58,17 @@ absl::StatusOr<AddedTokens::Pieces> AddedTokens::Cut(std::string_view text, bool
       continue;
     }
     std::string_view plain = piece.text;
+    const auto offset = static_cast<size_t>(plain.data() - text.data());
+    std::vector<Range> marked = Within(plain_bytes, offset, offset + plain.size());
     bool begins = &piece == &verbatim.front();
     if (!normalizer_.empty()) {
-      SKEIN_ASSIGN_OR_RETURN(Normalizer::Result normalized, normalizer_.Apply(plain, begins));
+      SKEIN_ASSIGN_OR_RETURN(Normalizer::Result normalized,
+                             normalizer_.Apply(plain, begins, marked));
       begins &= normalized.keeps_begin;
+      marked = std::move(normalized.marked);
       plain = result.copies.emplace_back(std::move(normalized.text));
     }
-    const auto offset = static_cast<size_t>(piece.text.data() - text.data());
-    const bool special = parse_special && !Touches(plain_bytes, offset, offset + piece.text.size());
-    normalized_.Cut(plain, special, {}, result.pieces);
+    normalized_.Cut(plain, parse_special, marked, result.pieces);
     result.begins_text |= begins && !result.pieces.empty() && result.pieces.front().id < 0;
   }
   return result;

@@ -51,8 +51,8 @@ class AddedTokens {
 
   // Cuts `text` (valid UTF-8), which must outlive the pieces, at the leftmost, longest tokens.
   // Special tokens stay plain text unless `parse_special`, and where they touch a byte of `plain`
-  // (sorted, disjoint); of those that are looked for in normalised text, where the text that is
-  // normalised with them has such a byte. Costs O(bytes of the longest token) a byte. Errors are
+  // (sorted, disjoint), or in normalised text one that was made of such, or a place where such left
+  // nothing. Costs O(bytes of the longest token) a byte. Errors are
   // Normalizer::Apply's.
   absl::StatusOr<Pieces> Cut(std::string_view text, bool parse_special,
                              absl::Span<const Range> plain = {}) const;

@@ -8,7 +8,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/range.h"
 #include "model/tokenizer/regex.h"
+#include "model/tokenizer/rewrite.h"
 #include "model/tokenizer/sentence_piece_normalizer.h"
 
 namespace skein::model {
@@ -41,16 +44,17 @@ class Normalizer {
 
   explicit Normalizer(std::vector<Step> steps = {}) : steps_(std::move(steps)) {}
 
-  struct Result {
-    std::string text;
+  struct Result : MarkedText {
     // The first character is made of that which `text` began with, or was put before it.
     bool keeps_begin = true;
   };
 
   bool empty() const { return steps_.empty(); }
-  // `text` is valid UTF-8; `at_begin`: what is encoded begins with it. InvalidArgument where it
-  // passes 2 GiB, or has more combining marks behind each other than any language.
-  absl::StatusOr<Result> Apply(std::string_view text, bool at_begin = true) const;
+  // `text` is valid UTF-8; `at_begin`: what is encoded begins with it; `marked`: bytes that are
+  // followed into the result, sorted and disjoint. InvalidArgument where it passes 2 GiB, or has
+  // more combining marks behind each other than any language.
+  absl::StatusOr<Result> Apply(std::string_view text, bool at_begin = true,
+                               absl::Span<const Range> marked = {}) const;
 
  private:
   std::vector<Step> steps_;

@@ -87,40 +87,46 @@ SentencePieceNormalizer::Unit SentencePieceNormalizer::Next(std::string_view tex
   return {end, text.substr(0, end)};
 }
 
-absl::StatusOr<std::string> SentencePieceNormalizer::Apply(std::string_view text,
-                                                           bool at_begin) const {
+absl::StatusOr<MarkedText> SentencePieceNormalizer::Apply(const MarkedText& from,
+                                                          bool at_begin) const {
+  Rewrite rewrite(from);
+  const auto rest = [&] { return std::string_view(from.text).substr(rewrite.at()); };
   if (options_.remove_extra_whitespaces) {
-    while (!text.empty()) {
-      const Unit unit = Next(text);
+    while (!rest().empty()) {
+      const Unit unit = Next(rest());
       if (unit.by != " ") break;
-      text.remove_prefix(unit.size);
+      rewrite.Replace(rewrite.at() + unit.size, "");
     }
   }
-  std::string result;
-  if (text.empty()) return result;
+  if (rest().empty()) return MarkedText();
   if (options_.add_dummy_prefix && (at_begin || !options_.prefix_at_begin_only)) {
-    result += kSpaceMark;
+    rewrite.Replace(rewrite.at(), kSpaceMark);
   }
   bool after_space = options_.remove_extra_whitespaces;
-  while (!text.empty()) {
-    const Unit unit = Next(text);
+  std::string made;
+  while (!rest().empty()) {
+    const Unit unit = Next(rest());
     std::string_view by = unit.by;
     while (after_space && by.starts_with(' ')) by.remove_prefix(1);
+    made.clear();
     for (const char c : by) {
       if (c == ' ') {
-        result += kSpaceMark;
+        made += kSpaceMark;
       } else {
-        result += c;
+        made += c;
       }
     }
     if (!by.empty()) after_space = options_.remove_extra_whitespaces && by.ends_with(' ');
-    text.remove_prefix(unit.size);
-    if (result.size() > kMaxBytes) {
+    rewrite.Replace(rewrite.at() + unit.size, made);
+    if (rewrite.made().size() > kMaxBytes) {
       return absl::InvalidArgumentError("text passes 2 GiB when it is normalised");
     }
   }
+  MarkedText result = rewrite.Take();
   if (options_.remove_extra_whitespaces) {
-    while (result.ends_with(kSpaceMark)) result.resize(result.size() - kSpaceMark.size());
+    while (result.text.ends_with(kSpaceMark)) {
+      result.text.resize(result.text.size() - kSpaceMark.size());
+    }
   }
   return result;
 }

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "model/tokenizer/byte_trie.h"
+#include "model/tokenizer/rewrite.h"
 
 namespace skein::model {
 
@@ -52,7 +53,7 @@ class SentencePieceNormalizer {
 
   // `text` is valid UTF-8; `at_begin`: a text begins with it. InvalidArgument where it passes 2
   // GiB.
-  absl::StatusOr<std::string> Apply(std::string_view text, bool at_begin) const;
+  absl::StatusOr<MarkedText> Apply(const MarkedText& text, bool at_begin) const;
 
  private:
   struct Unit {
