@@ -134,11 +134,14 @@ bool Bpe::AddCandidate(int32_t at, Work& work) const {
   return true;
 }
 
-void Bpe::Encode(std::string_view text, Work& work, std::vector<int32_t>& ids) const {
+void Bpe::Encode(std::string_view text, Work& work, std::vector<int32_t>& ids,
+                 const std::vector<bool>* hidden) const {
   if (text.empty()) return;
   work.bytes += static_cast<int64_t>(text.size());
   if (!whole_.empty()) {
-    if (const auto token = whole_.find(std::string(text)); token != whole_.end()) {
+    const auto token = whole_.find(std::string(text));
+    if (token != whole_.end() &&
+        (hidden == nullptr || !(*hidden)[static_cast<size_t>(token->second)])) {
       ids.push_back(token->second);
       return;
     }

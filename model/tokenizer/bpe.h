@@ -60,7 +60,9 @@ class Bpe {
 
   // Appends the ids of `text` (UTF-8, less than 2 GiB): merges the adjacent pair of lowest rank,
   // the leftmost first, until none is left. Costs O(n log n) time and 20 bytes of work a byte.
-  void Encode(std::string_view text, Work& work, std::vector<int32_t>& ids) const;
+  // `hidden` (null: none) tells of each id whether no text becomes this token.
+  void Encode(std::string_view text, Work& work, std::vector<int32_t>& ids,
+              const std::vector<bool>* hidden = nullptr) const;
 
  private:
   struct Merge {

@@ -1,5 +1,7 @@
 #include "model/tokenizer/pipeline_tokenizer.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "model/tokenizer/utf8.h"
@@ -11,6 +13,10 @@ namespace {
 constexpr size_t kMaxTextBytes = 1 << 30;
 
 }  // namespace
+
+PipelineTokenizer::PipelineTokenizer(Parts parts) : parts_(std::move(parts)) {
+  for (const Token& token : parts_.tokens) special_.push_back(token.special);
+}
 
 absl::StatusOr<std::vector<int32_t>> PipelineTokenizer::Encode(std::string_view text,
                                                                const EncodeOptions& options) const {
@@ -32,6 +38,8 @@ absl::StatusOr<std::vector<int32_t>> PipelineTokenizer::Encode(std::string_view 
   if (options.add_special_tokens) ids = parts_.prefix;
   SKEIN_ASSIGN_OR_RETURN(const AddedTokens::Pieces pieces,
                          parts_.added.Cut(text, options.parse_special, options.plain));
+  // Those that count were found; what is left looks like one and is none.
+  const std::vector<bool>* const hidden = options.parse_special ? &special_ : nullptr;
   bool first = pieces.begins_text;
   for (const AddedTokens::Piece& piece : pieces.pieces) {
     if (piece.id >= 0) {
@@ -40,7 +48,7 @@ absl::StatusOr<std::vector<int32_t>> PipelineTokenizer::Encode(std::string_view 
       SKEIN_ASSIGN_OR_RETURN(const PreTokens pre_tokens,
                              parts_.pre_tokenizer.Cut(piece.text, first));
       for (const std::string_view pre_token : pre_tokens.pieces) {
-        EncodePiece(pre_token, work, ids);
+        EncodePiece(pre_token, hidden, work, ids);
       }
     }
     first = false;
@@ -51,12 +59,12 @@ absl::StatusOr<std::vector<int32_t>> PipelineTokenizer::Encode(std::string_view 
   return ids;
 }
 
-void PipelineTokenizer::EncodePiece(std::string_view piece, Work& work,
-                                    std::vector<int32_t>& ids) const {
+void PipelineTokenizer::EncodePiece(std::string_view piece, const std::vector<bool>* hidden,
+                                    Work& work, std::vector<int32_t>& ids) const {
   if (const Bpe* const bpe = std::get_if<Bpe>(&parts_.model)) {
-    bpe->Encode(piece, work.bpe, ids);
+    bpe->Encode(piece, work.bpe, ids, hidden);
   } else {
-    std::get<Unigram>(parts_.model).Encode(piece, work.unigram, ids);
+    std::get<Unigram>(parts_.model).Encode(piece, work.unigram, ids, hidden);
   }
 }
 

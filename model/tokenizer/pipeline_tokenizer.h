@@ -44,7 +44,7 @@ class PipelineTokenizer final : public Tokenizer {
     Unigram::Work unigram;
   };
 
-  explicit PipelineTokenizer(Parts parts) : parts_(std::move(parts)) {}
+  explicit PipelineTokenizer(Parts parts);
 
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                               const EncodeOptions& options) const override;
@@ -57,10 +57,12 @@ class PipelineTokenizer final : public Tokenizer {
                                               Work& work) const;
 
  private:
-  void EncodePiece(std::string_view piece, Work& work, std::vector<int32_t>& ids) const;
+  void EncodePiece(std::string_view piece, const std::vector<bool>* hidden, Work& work,
+                   std::vector<int32_t>& ids) const;
   const Token* Find(int32_t id) const;  // null: outside of the vocabulary
 
   Parts parts_;
+  std::vector<bool> special_;  // by id
 };
 
 }  // namespace skein::model

@@ -31,11 +31,12 @@ absl::StatusOr<Unigram> Unigram::Create(const std::vector<Piece>& pieces, const 
   return unigram;
 }
 
-void Unigram::AddUnknown(std::string_view text, std::vector<int32_t>& ids) const {
+void Unigram::AddUnknown(std::string_view text, const std::vector<bool>* hidden,
+                         std::vector<int32_t>& ids) const {
   // The unknown piece itself is one as it is spelled, too.
   int32_t spelled = -1;
   trie_.ForEachPrefix(text, [&](size_t size, int32_t piece) {
-    if (size == text.size()) spelled = ids_[static_cast<size_t>(piece)];
+    if (size == text.size() && !IsHidden(piece, hidden)) spelled = ids_[static_cast<size_t>(piece)];
   });
   const auto id_of = [this](char byte) { return options_.bytes[static_cast<unsigned char>(byte)]; };
   if (spelled >= 0) {
@@ -47,7 +48,8 @@ void Unigram::AddUnknown(std::string_view text, std::vector<int32_t>& ids) const
   }
 }
 
-void Unigram::Encode(std::string_view text, Work& work, std::vector<int32_t>& ids) const {
+void Unigram::Encode(std::string_view text, Work& work, std::vector<int32_t>& ids,
+                     const std::vector<bool>* hidden) const {
   if (text.empty()) return;
   auto& [ends, cuts] = work;
   ends.assign(text.size() + 1, {0, -1, -1});
@@ -62,6 +64,7 @@ void Unigram::Encode(std::string_view text, Work& work, std::vector<int32_t>& id
     ReadCodePoint(text, next);
     bool has_character = false;
     trie_.ForEachPrefix(text.substr(begin), [&](size_t size, int32_t piece) {
+      if (IsHidden(piece, hidden)) return;
       offer(begin, begin + size, scores_[static_cast<size_t>(piece)], piece);
       has_character |= begin + size == next;
     });
@@ -77,7 +80,7 @@ void Unigram::Encode(std::string_view text, Work& work, std::vector<int32_t>& id
   size_t unknown = text.npos;  // where a run of characters begins that are no pieces
   size_t begin = 0;
   const auto end_unknown = [&] {
-    if (unknown != text.npos) AddUnknown(text.substr(unknown, begin - unknown), ids);
+    if (unknown != text.npos) AddUnknown(text.substr(unknown, begin - unknown), hidden, ids);
     unknown = text.npos;
   };
   for (auto cut = cuts.rbegin(); cut != cuts.rend(); ++cut) {

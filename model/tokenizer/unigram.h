@@ -51,10 +51,16 @@ class Unigram {
 
   // Appends the ids of `text` (UTF-8, less than 2 GiB). Of equal sums the one whose last piece is
   // longer counts. Costs the longest piece's bytes of time and 20 bytes of work a byte.
-  void Encode(std::string_view text, Work& work, std::vector<int32_t>& ids) const;
+  // `hidden` (null: none) tells of each id whether no text becomes this token.
+  void Encode(std::string_view text, Work& work, std::vector<int32_t>& ids,
+              const std::vector<bool>* hidden = nullptr) const;
 
  private:
-  void AddUnknown(std::string_view text, std::vector<int32_t>& ids) const;
+  void AddUnknown(std::string_view text, const std::vector<bool>* hidden,
+                  std::vector<int32_t>& ids) const;
+  bool IsHidden(int32_t piece, const std::vector<bool>* hidden) const {
+    return hidden != nullptr && (*hidden)[static_cast<size_t>(ids_[static_cast<size_t>(piece)])];
+  }
 
   ByteTrie trie_;  // to the index in ids_ and scores_
   std::vector<int32_t> ids_;

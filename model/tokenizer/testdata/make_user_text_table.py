@@ -31,6 +31,7 @@ ADDED = [
     ("<\uff5cEnde\uff5c>", False, False, True, True),
     ("<kelvin>", False, False, True, True),
     ("<verbatim>", False, False, False, True),
+    ("\u6f22\u6f22", False, False, False, True),  # of unknown characters
     ("norm", False, False, True, False),
 ]
 ALIASES = {content: f"\ue000{i}\ue001" for i, (content, *_, special) in enumerate(ADDED) if special}
@@ -66,6 +67,7 @@ x<|im_end|>x
 <Verbatim>
 \uff1cverbatim>
 norm Norm \uff4eorm
+\u6f22\u6f22
 |im_end|>
 <|im_end|
 im_end
@@ -93,6 +95,20 @@ def added_tokens(size):
           for i, (content, lstrip, rstrip, normalized, special) in enumerate(ADDED)]
 
 
+def add_to_vocabulary(vocabulary):
+  for content, *_ in ADDED:
+    if isinstance(vocabulary, list):
+      vocabulary.append([content, 0.0])
+    else:
+      vocabulary[content] = len(vocabulary)
+
+
+def renamed_in(vocabulary):
+  if isinstance(vocabulary, list):
+    return [[ALIASES.get(piece, piece), score] for piece, score in vocabulary]
+  return {ALIASES.get(piece, piece): token for piece, token in vocabulary.items()}
+
+
 def variants(base):
   by_words = {"/pre_tokenizer": sequence(split({"Regex": QWEN2}), byte_level()), "/post_processor": None}
   strip = {"type": "Strip", "strip_left": True, "strip_right": True}
@@ -117,11 +133,17 @@ def variants(base):
       "pieces, NFKC, marked": {**pieces, "/normalizer": normalizers({"type": "NFKC"}, marked)},
       "Unigram, NFKC": unigram,
       "Unigram, NFKC, lower case": {**unigram, "/normalizer": normalizers({"type": "NFKC"}, lower)},
+      "Unigram, specials are pieces": {**unigram, "/model": copy.deepcopy(unigram["/model"])},
+      "Unigram, specials are pieces, no bytes": {**unigrams()["Unigram of whole texts"]},
+      "pieces, specials are whole words": {**pieces, "/normalizer": {"type": "NFC"},
+                                           "/model": {**copy.deepcopy(of_characters()), "ignore_merges": True}},
   }
-  for patch in found.values():
+  for name, patch in found.items():
     model = patch.get("/model", base["model"])
     first = [] if "/model" in patch else base["added_tokens"]
     patch["/added_tokens"] = first + added_tokens(len(model["vocab"]))
+    if "specials are" in name:
+      add_to_vocabulary(patch["/model"]["vocab"])
   return found
 
 
@@ -213,6 +235,7 @@ def main():
   for name, patch in variants(base).items():
     mine = patched(base, patch)
     renamed = copy.deepcopy(mine)
+    renamed["model"]["vocab"] = renamed_in(renamed["model"]["vocab"])
     for token in renamed["added_tokens"]:
       token["content"] = ALIASES.get(token["content"], token["content"])
     original = tokenizers.Tokenizer.from_str(json.dumps(mine))
