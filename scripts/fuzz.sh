@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds every fuzz target with clang 19 (14 has no _Float16), libFuzzer, asan and ubsan, and runs each for some time from its committed corpus.
+# Builds every fuzz target with clang 19 (14 has no _Float16), libFuzzer, asan and ubsan, and runs each for some time from its committed corpus
+# (and, where there are some, with the words of NAME.dict and the seeds of NAME_seeds.py).
 # A finding fails, and its input is kept in dist/fuzz/ (run the printed command on it to see it again).
 #   scripts/fuzz.sh [SECONDS]    (default: 60, for each target)
 set -euo pipefail
@@ -32,10 +33,13 @@ for target in "${targets[@]}"; do
   name=${target##*:}
   corpus=tests/fuzz/${name%_fuzz}_corpus
   mkdir "$work/$name"
+  options=()
+  [[ ! -f tests/fuzz/${name%_fuzz}.dict ]] || options+=("-dict=tests/fuzz/${name%_fuzz}.dict")
+  [[ ! -f tests/fuzz/${name%_fuzz}_seeds.py ]] || python3 "tests/fuzz/${name%_fuzz}_seeds.py" "$work/$name"
   say "$name for $seconds s"
   # A reader that allocates what a file claims would pass 256 MiB; one input takes far less than 10 s.
   if run "$work/links/bin/tests/fuzz/$name" "-max_total_time=$seconds" -timeout=10 -max_len=4096 -rss_limit_mb=1024 \
-    -malloc_limit_mb=256 -print_final_stats=1 "-artifact_prefix=dist/fuzz/$name-" "$work/$name" "$corpus" \
+    -malloc_limit_mb=256 -print_final_stats=1 "-artifact_prefix=dist/fuzz/$name-" "${options[@]}" "$work/$name" "$corpus" \
     >"$work/said" 2>&1; then
     grep -E '^stat::number_of_executed_units|^stat::peak_rss_mb|cov:' "$work/said" | tail -n 3
   else
