@@ -174,6 +174,7 @@ void Bpe::Encode(std::string_view text, Work& work, std::vector<int32_t>& ids,
     }
     const Merge& merge = merges_[rank];
     if (left.id != merge.left || right.id != merge.right) continue;
+    if (hidden != nullptr && (*hidden)[static_cast<size_t>(merge.result)]) continue;
 
     left.id = merge.result;
     right.id = -1;

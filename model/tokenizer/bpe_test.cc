@@ -155,5 +155,25 @@ TEST(Bpe, RefusesWhatItCannotEncodeWith) {
   SKEIN_EXPECT_OK(Bpe::Create(no_impossible_byte, {}, false).status());
 }
 
+TEST(Bpe, HiddenTokensAreMadeByNoMerge) {
+  const Merges merges = {{"a", "b"}, {"ab", "c"}, {"b", "c"}};
+  const Vocabulary vocabulary = VocabularyFor(merges);
+  for (const bool ignore_merges : {false, true}) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const Bpe bpe, Bpe::Create(vocabulary, merges, ignore_merges));
+    const auto encode = [&](const std::string& hides) {
+      std::vector<bool> hidden(vocabulary.size());
+      hidden[static_cast<size_t>(vocabulary.at(hides))] = true;
+      Bpe::Work work;
+      std::vector<int32_t> ids;
+      bpe.Encode("abc", work, ids, &hidden);
+      return ids;
+    };
+    const auto id = [&](const std::string& token) { return vocabulary.at(token); };
+    EXPECT_THAT(encode("abc"), ElementsAre(id("ab"), id("c")));
+    if (!ignore_merges) EXPECT_THAT(encode("ab"), ElementsAre(id("a"), id("bc")));
+    EXPECT_THAT(encode("bc"), ElementsAre(id("abc")));
+  }
+}
+
 }  // namespace
 }  // namespace skein::model
