@@ -76,6 +76,8 @@ class Daemon final : public Admin {
 
   // See HttpServer.
   absl::Status ReloadTls() { return gateway_.ReloadTls(); }
+  // Of gRPC. See Server.
+  absl::Status UseCertificates(const MutualTls& tls) { return server_.UseCertificates(tls); }
 
   // From now on: no new request; what runs may end within drain_timeout; then workers are told to
   // exit 0 and have a few seconds for it. Again: nothing new.

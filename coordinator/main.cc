@@ -226,16 +226,15 @@ absl::Status WritePortFile(const char* flag, const std::string& path, const std:
 // Takes SIGINT and SIGTERM on a thread of its own: the first one is told, the second one ends the
 // process, whatever its other threads wait for (a disk, a client, a full pipe that takes no more
 // log, which is why this one logs nothing). Made before any other thread, so that all inherit the
-// blocked signals; its thread lives as long as the process. With `hangup` SIGHUP is told, too,
-// which otherwise ends the process, as where its terminal closes.
+// blocked signals; its thread lives as long as the process. SIGHUP is told, too, and ends nothing.
 class Signals {
  public:
-  explicit Signals(bool hangup) : came_(std::make_shared<Came>()) {
+  Signals() : came_(std::make_shared<Came>()) {
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
-    if (hangup) sigaddset(&signals, SIGHUP);
+    sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     std::thread(Take, signals, came_).detach();
   }
@@ -267,19 +266,33 @@ class Signals {
   const std::shared_ptr<Came> came_;
 };
 
+absl::Status ReloadPeers(Daemon& daemon, const MutualTlsFiles& files) {
+  SKEIN_ASSIGN_OR_RETURN(const MutualTls tls, LoadMutualTls(files, absl::Now()));
+  return daemon.UseCertificates(tls);
+}
+
 // Failures are logged, and leave all as it was.
-void Reload(Daemon& daemon, Access* access) {
+void Reload(Daemon& daemon, Access* access, const Flags& flags) {
   if (access != nullptr) access->Reload().IgnoreError();
   if (const absl::Status read = daemon.ReloadTls(); !read.ok()) {
     spdlog::error("the certificate stays as it was: {}", std::string(read.message()));
   }
+  if (flags.peers.given()) {
+    if (const absl::Status read = ReloadPeers(daemon, flags.peers); read.ok()) {
+      spdlog::info("--tls-cert, --tls-key and --tls-ca were read again, for new connections");
+    } else {
+      spdlog::error("the certificates of gRPC stay as they were: {}", std::string(read.message()));
+    }
+  } else if (access == nullptr && flags.tls.key.empty()) {
+    spdlog::info("SIGHUP: there is nothing to read again, neither keys nor certificates");
+  }
 }
 
-void ServeUntilDrained(Daemon& daemon, Access* access, const Signals& signals) {
+void ServeUntilDrained(Daemon& daemon, Access* access, const Flags& flags, const Signals& signals) {
   for (; !daemon.drained(); daemon.Tick()) {
     absl::SleepFor(kTick);
     if (signals.came()) daemon.StartDrain();
-    if (signals.TakeHangup()) Reload(daemon, access);
+    if (signals.TakeHangup()) Reload(daemon, access, flags);
   }
 }
 
@@ -373,7 +386,7 @@ absl::Status Run(const Flags& flags, const Signals& signals) {
     SKEIN_RETURN_IF_ERROR(
         WritePortFile("--metrics-port-file", flags.metrics_port_file, daemon.metrics_address()));
   }
-  ServeUntilDrained(daemon, access.get(), signals);
+  ServeUntilDrained(daemon, access.get(), flags, signals);
   spdlog::info("drained");
   daemon.Shutdown(absl::Seconds(2));
   return absl::OkStatus();
@@ -413,7 +426,7 @@ int Main(int argc, char** argv) {
     return usable.ok() ? kExitError : kExitUsage;
   }
   RaiseDescriptorLimit();
-  const Signals signals(/*hangup=*/!flags.access.keys_file.empty() || !flags.tls.key.empty());
+  const Signals signals;
   const absl::Status status = Run(flags, signals);
   if (status.ok()) return kExitOk;
   spdlog::error("{}", std::string(status.message()));

@@ -27,7 +27,9 @@ class TlsTestClient {
     std::string ca_file;
     std::string host = "localhost";
     int max_version = TLS1_3_VERSION;
-    const char* ciphers = nullptr;  // of TLS 1.2
+    const char* ciphers = nullptr;         // of TLS 1.2
+    const TestCertificate* own = nullptr;  // is shown to the server
+    bool http2 = false;                    // is said to be spoken
   };
 
   TlsTestClient(const std::string& address, const Options& options) {
@@ -38,6 +40,13 @@ class TlsTestClient {
     SSL_CTX_set_min_proto_version(context_.get(), TLS1_VERSION);
     SSL_CTX_set_max_proto_version(context_.get(), options.max_version);
     if (options.ciphers != nullptr) SSL_CTX_set_cipher_list(context_.get(), options.ciphers);
+    if (options.own != nullptr) {
+      SSL_CTX_use_certificate_file(context_.get(), options.own->certificate_file.c_str(),
+                                   SSL_FILETYPE_PEM);
+      SSL_CTX_use_PrivateKey_file(context_.get(), options.own->key_file.c_str(), SSL_FILETYPE_PEM);
+    }
+    constexpr unsigned char kHttp2[] = {2, 'h', '2'};
+    if (options.http2) SSL_CTX_set_alpn_protos(context_.get(), kHttp2, sizeof(kHttp2));
     const HostPort to = *ParseHostPort(address);
     fd_ = socket(AF_INET, SOCK_STREAM, 0);
     const timeval patience = {.tv_sec = 20, .tv_usec = 0};

@@ -14,6 +14,7 @@
 #include "base/tls/job_key.h"
 #include "coordinator/cluster/job.h"
 #include "coordinator/rpc/grpc_status.h"
+#include "coordinator/rpc/peer.h"
 #include "proto/convert/attach.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/serving.h"
@@ -154,7 +155,7 @@ absl::Status AttachStream::OnProof() {
 
 void AttachStream::Refuse(const std::string& who, const absl::Status& why) {
   refusals_->Say(absl::StatusCodeToString(why.code()),
-                 absl::StrCat(who, ", from ", context_->peer(), ", is refused: ", why.message()),
+                 absl::StrCat(who, ", from ", PeerOf(*context_), ", is refused: ", why.message()),
                  absl::Now());
   Close(why);
 }

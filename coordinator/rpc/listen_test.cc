@@ -133,9 +133,12 @@ int LowestFreeDescriptor() {
 
 // Tells whether the server keeps a connection that was made.
 bool IsKept(int fd) {
+  // An empty frame of SETTINGS behind the preface.
+  constexpr char kHello[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0";
   char byte = 0;
-  // A server says its settings at once; one that refuses closes.
-  return recv(fd, &byte, 1, 0) == 1;
+  // A server answers with its settings; one that refuses closes.
+  return send(fd, kHello, sizeof(kHello), MSG_NOSIGNAL) == sizeof(kHello) &&
+         recv(fd, &byte, 1, 0) == 1;
 }
 
 TEST(ListenTest, BeyondTheLimitConnectionsAreRefusedAndTheOthersGoOn) {

