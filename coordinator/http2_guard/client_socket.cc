@@ -147,6 +147,4 @@ Moved ClientSocket::Write(std::string_view bytes) {
   return {written, Moved::Then::kOn};
 }
 
-bool ClientSocket::HasUnread() const { return ssl_ != nullptr && SSL_pending(ssl_.get()) > 0; }
-
 }  // namespace skein::coordinator

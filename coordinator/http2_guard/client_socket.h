@@ -52,8 +52,6 @@ class ClientSocket {
   // were not all written.
   Moved Read(char* to, size_t size);
   Moved Write(std::string_view bytes);
-  // Whether bytes are here that the system does not tell of any more.
-  bool HasUnread() const;
 
  private:
   const int fd_;

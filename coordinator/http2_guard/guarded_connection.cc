@@ -14,7 +14,8 @@ namespace {
 
 // For a client to read the last of its answers.
 constexpr absl::Duration kClosingTime = absl::Seconds(5);
-// Then others have their turn.
+// Then others have their turn: the system tells again of what is left. OpenSSL keeps nothing, since
+// a record is shorter than what is read at once.
 constexpr int kReadsAtOnce = 8;
 
 std::string Goaway(uint32_t last_stream, Http2Error code) {
@@ -80,15 +81,10 @@ void GuardedConnection::OnGrpc(uint32_t events) {
   Watch();
 }
 
-void GuardedConnection::Continue() {
-  has_left_over_ = false;
-  ReadClient();
-  Watch();
-}
-
 void GuardedConnection::OnPaid() {
   streams_.PayForReset();
-  if (!owes()) Continue();
+  ReadClient();
+  Watch();
 }
 
 void GuardedConnection::ReleaseUpdates() {
@@ -131,7 +127,6 @@ void GuardedConnection::ReadClient() {
     Forward({input.data(), read.bytes});
     if (read.then == Moved::Then::kWait) return;
   }
-  has_left_over_ = client_.HasUnread() || !unread_.empty();
 }
 
 void GuardedConnection::Forward(std::string_view bytes) {
@@ -214,7 +209,6 @@ void GuardedConnection::ReadGrpc(bool to_the_end) {
     if (read.then == Moved::Then::kWait && !to_the_end) break;
     if (read.then == Moved::Then::kWait && read.bytes == 0) break;
   }
-  if (owes()) Pay();
   CountStreams();
 }
 

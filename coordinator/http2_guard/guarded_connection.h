@@ -49,8 +49,6 @@ class GuardedConnection {
   // Events of epoll.
   void OnClient(uint32_t events);
   void OnGrpc(uint32_t events);
-  // Goes on reading what it has left over.
-  void Continue();
   // A reset was paid for.
   void OnPaid();
   // Sends on the updates of windows that it has held back.
@@ -67,7 +65,6 @@ class GuardedConnection {
   bool is_timed() const { return deadline_ != absl::InfiniteFuture(); }
   bool owes() const { return streams_.unpaid_resets() > 0; }
   bool holds_updates() { return !requests_.updates().empty() || !answers_.updates().empty(); }
-  bool has_left_over() const { return has_left_over_; }
   size_t open_streams() const { return streams_.size(); }
 
  private:
@@ -97,7 +94,6 @@ class GuardedConnection {
   bool was_handed_over_ = false;
   bool ended_ = false;
   bool client_is_over_ = false;  // nothing more is read from it
-  bool has_left_over_ = false;
   size_t counted_streams_ = 0;
   std::string unread_;     // what the client sent behind a reset that is not paid for
   std::string to_grpc_;    // what it did not take yet

@@ -137,9 +137,6 @@ class Http2Guard::Impl {
       shared_.now = absl::Now();
       has_shaken_hands_ = false;
       for (int i = 0; i < found; ++i) OnEvent(events[static_cast<size_t>(i)]);
-      for (const uint64_t id : std::exchange(left_over_, {})) {
-        OnMember(id, [](GuardedConnection& connection) { connection.Continue(); });
-      }
       ReleaseUpdates();
       PayForResets();
       BoundStreams();
@@ -188,7 +185,6 @@ class Http2Guard::Impl {
   }
 
   int TimeoutMs() const {
-    if (!left_over_.empty()) return 0;
     absl::Time until = stop_by_seen_;
     if (has_timed_) until = std::min(until, next_deadlines_);
     if (!holding_.empty()) until = std::min(until, holding_.front().due);
@@ -234,7 +230,6 @@ class Http2Guard::Impl {
     if (connection.holds_updates() && !std::exchange(found->second.holds, true)) {
       holding_.push_back({shared_.now + HeldUpdates::kLongest, id});
     }
-    if (connection.has_left_over()) left_over_.push_back(id);
     has_timed_ = has_timed_ || connection.is_timed();
   }
 
@@ -325,10 +320,9 @@ class Http2Guard::Impl {
   GuardShared shared_;
   absl::flat_hash_map<uint64_t, Member> members_;
   uint64_t next_id_ = kWakeId;
-  std::vector<uint64_t> left_over_;  // they have something to read that the system does not tell of
-  std::deque<Due> holding_;          // they hold updates of windows, the first one the longest
-  std::deque<uint64_t> waiting_;     // they wait for a reset to be paid, in their order
-  bool has_timed_ = false;           // some connection may have a deadline
+  std::deque<Due> holding_;       // they hold updates of windows, the first one the longest
+  std::deque<uint64_t> waiting_;  // they wait for a reset to be paid, in their order
+  bool has_timed_ = false;        // some connection may have a deadline
   absl::Time next_deadlines_ = absl::InfinitePast();
   absl::Time next_line_ = absl::InfinitePast();
   absl::Time stop_by_seen_ = absl::InfiniteFuture();

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -75,6 +76,7 @@ class End {
     std::vector<char> part(64 << 10);
     while (read.size() < size) {
       const ssize_t got = recv(fd_, part.data(), std::min(part.size(), size - read.size()), 0);
+      EXPECT_FALSE(got < 0 && errno == EAGAIN) << "nothing comes, and no end";
       if (got <= 0) break;
       read.append(part.data(), static_cast<size_t>(got));
     }
@@ -287,6 +289,20 @@ TEST_F(Http2GuardTest, WhatGrpcSaidLastArrives) {
   sender.join();
 }
 
+TEST_F(Http2GuardTest, ItArrivesAlsoWhereTheClientReadsItLater) {
+  Start();
+  const auto client = Connect();
+  auto server = Greeted(*client);
+  ASSERT_TRUE(
+      server->Send(Frame(FrameKind::kData, 0, 1, std::string(0xffffff, '\0')).substr(0, 9)));
+  const size_t sent = server->SendUntilNothingGoes();
+  server.reset();
+  absl::SleepFor(absl::Milliseconds(200));
+  const absl::Time begin = absl::Now();
+  EXPECT_EQ(client->Read().size(), 9 + sent);
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(4));  // it ends when all is read, not by a deadline
+}
+
 TEST_F(Http2GuardTest, WhoBreaksTheRulesIsCutOffAndTold) {
   Start();
   const auto client = Connect();
@@ -403,6 +419,31 @@ TEST_F(Http2GuardTest, WhenAllHaveTooManyStreamsTheOneWithTheMostIsCutOff) {
   few_server->Read(begin(*few, 9, 6));  // there is room again
 }
 
+TEST_F(Http2GuardTest, StreamsThatAreAnsweredCountNoMore) {
+  Start({.open_streams = 10});
+  const auto first = Connect();
+  const auto first_server = Greeted(*first);
+  const auto second = Connect();
+  const auto second_server = Greeted(*second);
+  const auto begin = [](const End& client, const End& server) {
+    std::string frames;
+    for (uint32_t stream = 1; stream < 17; stream += 2) {
+      frames += Frame(FrameKind::kHeaders, kEndHeaders, stream, "x");
+    }
+    EXPECT_TRUE(client.Send(frames));
+    EXPECT_EQ(server.Read(frames.size()), frames);
+  };
+  begin(*first, *first_server);
+  std::string answers;
+  for (uint32_t stream = 1; stream < 17; stream += 2) {
+    answers += Frame(FrameKind::kHeaders, kEndHeaders | kEndStream, stream, "x");
+  }
+  ASSERT_TRUE(first_server->Send(answers));
+  EXPECT_EQ(first->Read(answers.size()), answers);
+  begin(*second, *second_server);
+  EXPECT_EQ(lines(), "");
+}
+
 TEST_F(Http2GuardTest, ConnectionsAndDescriptorsAreBounded) {
   Start({.connections = 2});
   const auto first = Connect();
@@ -418,7 +459,7 @@ TEST_F(Http2GuardTest, ConnectionsAndDescriptorsAreBounded) {
 }
 
 TEST_F(Http2GuardTest, StopsWithinItsGrace) {
-  Start();
+  Start({.opening_time = absl::Hours(1)});
   const auto opening = Connect();
   const auto client = Connect();
   const auto server = Greeted(*client);
