@@ -441,6 +441,11 @@ TEST_F(Http2GuardTest, StreamsThatAreAnsweredCountNoMore) {
   ASSERT_TRUE(first_server->Send(answers));
   EXPECT_EQ(first->Read(answers.size()), answers);
   begin(*second, *second_server);
+  const std::string ping = Frame(FrameKind::kPing, 0, 0, "12345678");
+  ASSERT_TRUE(second->Send(ping));
+  EXPECT_EQ(second_server->Read(ping.size()), ping);
+  ASSERT_TRUE(first->Send(ping));
+  EXPECT_EQ(first_server->Read(ping.size()), ping);
   EXPECT_EQ(lines(), "");
 }
 
