@@ -1,37 +1,21 @@
 // The guard between clients' sockets and gRPC's, whose part a test plays.
 #include "coordinator/http2_guard/http2_guard.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
-#include <utility>
-#include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "base/file.h"
-#include "base/mutex.h"
-#include "base/test_util.h"
-#include "base/tls/certificate_for_tests.h"
-#include "coordinator/gateway/tls_for_tests.h"
 #include "coordinator/http2_guard/hand_made_frames.h"
+#include "coordinator/http2_guard/http2_guard_fixture.h"
 #include "coordinator/http2_guard/peer_name.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -43,150 +27,6 @@ using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-constexpr size_t kLarge = 8 << 20;
-const std::string kBegun = Frame(FrameKind::kHeaders, kEndHeaders, 1, "x");
-
-// One end of a connection. Waits for at most 20 s.
-class End {
- public:
-  explicit End(int fd) : fd_(fd) {
-    const timeval patience = {.tv_sec = 20, .tv_usec = 0};
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-  }
-  ~End() { Close(); }
-  End(const End&) = delete;
-
-  int fd() const { return fd_; }
-  void Close() {
-    if (fd_ >= 0) close(std::exchange(fd_, -1));
-  }
-  bool Send(std::string_view bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t sent = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (sent < 0) return false;
-      bytes.remove_prefix(static_cast<size_t>(sent));
-    }
-    return true;
-  }
-  // As much as comes up to the end; or to `size`.
-  std::string Read(size_t size = SIZE_MAX) const {
-    std::string read;
-    std::vector<char> part(64 << 10);
-    while (read.size() < size) {
-      const ssize_t got = recv(fd_, part.data(), std::min(part.size(), size - read.size()), 0);
-      EXPECT_FALSE(got < 0 && errno == EAGAIN) << "nothing comes, and no end";
-      if (got <= 0) break;
-      read.append(part.data(), static_cast<size_t>(got));
-    }
-    return read;
-  }
-  // What a socket takes whose other end is not read, with the buffers behind it.
-  size_t SendUntilNothingGoes() const {
-    const std::string part(64 << 10, '\0');
-    size_t sent = 0;
-    for (int pauses = 0; pauses < 5 && sent < (size_t{256} << 20);) {
-      const ssize_t now = send(fd_, part.data(), part.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (now > 0) {
-        sent += static_cast<size_t>(now);
-        pauses = 0;
-      } else {
-        ++pauses;
-        absl::SleepFor(absl::Milliseconds(50));
-      }
-    }
-    return sent;
-  }
-
- private:
-  int fd_;
-};
-
-std::string Data(size_t size) {
-  std::string frames;
-  for (size_t i = 0; frames.size() < size; ++i) {
-    std::string payload(10000 + i % 977, static_cast<char>('a' + i % 26));
-    frames += Frame(FrameKind::kData, 0, 1, payload);
-  }
-  return frames;
-}
-
-class Http2GuardTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    listener_ = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in any = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    ASSERT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&any), sizeof(any)), 0);
-    ASSERT_EQ(listen(listener_, 1024), 0);
-    socklen_t size = sizeof(address_);
-    getsockname(listener_, reinterpret_cast<sockaddr*>(&address_), &size);
-  }
-  void TearDown() override {
-    guard_.reset();
-    close(listener_);
-  }
-
-  void Start(Http2Guard::Options options = {}) {
-    options.on_connection = [this](int fd) {
-      MutexLock lock(&mutex_);
-      given_.push_back(std::make_unique<End>(fd));
-    };
-    options.on_refusal = [this](const std::string& /*reason*/, const std::string& line) {
-      MutexLock lock(&mutex_);
-      lines_ += line + "\n";
-    };
-    SKEIN_ASSERT_OK_AND_ASSIGN(guard_, Http2Guard::Start(std::move(options)));
-  }
-  std::string listen_address() const {
-    return absl::StrCat("127.0.0.1:", ntohs(address_.sin_port));
-  }
-  void Accept() { guard_->Add(accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK)); }
-  std::unique_ptr<End> Connect() {
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address_), sizeof(address_)), 0);
-    Accept();
-    return std::make_unique<End>(fd);
-  }
-  // gRPC's end of the connection that was given to it first.
-  std::unique_ptr<End> Given() {
-    std::unique_ptr<End> end;
-    EXPECT_TRUE(WaitFor([&] {
-      MutexLock lock(&mutex_);
-      if (given_.empty()) return false;
-      end = std::move(given_.front());
-      given_.pop_front();
-      return true;
-    }));
-    return end;
-  }
-  std::unique_ptr<End> Greeted(const End& client) {
-    EXPECT_TRUE(client.Send(Hello()));
-    std::unique_ptr<End> server = Given();
-    EXPECT_EQ(server->Read(Hello().size()), Hello());
-    return server;
-  }
-  std::string lines() {
-    MutexLock lock(&mutex_);
-    return lines_;
-  }
-  template <typename Predicate>
-  static bool WaitFor(const Predicate& predicate) {
-    const absl::Time until = absl::Now() + absl::Seconds(20);
-    while (!predicate()) {
-      if (absl::Now() > until) return false;
-      absl::SleepFor(absl::Milliseconds(2));
-    }
-    return true;
-  }
-
-  int listener_ = -1;
-  sockaddr_in address_ = {};
-  Mutex mutex_;
-  std::deque<std::unique_ptr<End>> given_ ABSL_GUARDED_BY(mutex_);
-  std::string lines_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<Http2Guard> guard_;
-};
 
 TEST_F(Http2GuardTest, MebibytesGoBothWaysAtOnce) {
   Start();
@@ -479,110 +319,6 @@ TEST_F(Http2GuardTest, StopsWithinItsGrace) {
   const absl::Duration took = absl::Now() - begin;
   EXPECT_GE(took, absl::Milliseconds(299));
   EXPECT_LT(took, absl::Seconds(5));
-}
-
-// ---- TLS ----
-
-MutualTls Read(const TestCertificate& own, const TestCertificate& ca) {
-  return {ReadFileOrEmpty(own.certificate_file), ReadFileOrEmpty(own.key_file),
-          ReadFileOrEmpty(ca.certificate_file)};
-}
-
-class Http2GuardTlsTest : public Http2GuardTest {
- protected:
-  // Accepts it meanwhile: a client of TLS waits for its handshake.
-  std::unique_ptr<TlsTestClient> ConnectTls(const TestCertificate& own, const TestCertificate& ca,
-                                            bool http2 = true) {
-    std::thread acceptor([this] { Accept(); });
-    auto client = std::make_unique<TlsTestClient>(
-        listen_address(),
-        TlsTestClient::Options{.ca_file = ca.certificate_file, .own = &own, .http2 = http2});
-    acceptor.join();
-    return client;
-  }
-
-  const TestCertificate ca_{"ca", {}};
-  const TestCertificate other_ca_{"other-ca", {}};
-  const TestCertificate server_{"server", {.issuer = &ca_, .usage = "serverAuth"}};
-  const TestCertificate client_{"client", {.issuer = &ca_, .usage = "clientAuth"}};
-};
-
-TEST_F(Http2GuardTlsTest, MebibytesGoBothWays) {
-  Start({.tls = Read(server_, ca_)});
-  const auto client = ConnectTls(client_, ca_);
-  ASSERT_TRUE(client->greeted()) << client->error();
-  ASSERT_TRUE(client->Send(Hello()));
-  auto server = Given();
-  EXPECT_EQ(server->Read(Hello().size()), Hello());
-  const std::string up = Data(kLarge);
-  std::string got;
-  std::thread reader([&] { got = server->Read(up.size()); });
-  EXPECT_TRUE(client->Send(up));
-  reader.join();
-  EXPECT_EQ(got == up, true);
-  const std::string down = Data(kLarge);
-  std::thread writer([&] {
-    EXPECT_TRUE(server->Send(down));
-    server.reset();
-  });
-  EXPECT_EQ(client->ReadAll() == down, true);
-  EXPECT_TRUE(client->WasClosedInOrder());
-  writer.join();
-}
-
-TEST_F(Http2GuardTlsTest, RefusalsSayWhyAndWho) {
-  Start({.tls = Read(server_, ca_)});
-  const TestCertificate stranger("stranger", {.issuer = &other_ca_});
-  const TestCertificate expired("expired", {.ends_after_s = -1, .issuer = &ca_});
-  const auto expect_line = [&](const std::string& line) {
-    EXPECT_TRUE(WaitFor([&] { return absl::StrContains(lines(), line); })) << lines();
-  };
-  const std::string begin = "a connection was refused, its TLS failed: ";
-  ConnectTls(stranger, ca_);
-  expect_line(begin +
-              "certificate verify failed: unable to get local issuer certificate (from "
-              "127.0.0.1:");
-  ConnectTls(expired, ca_);
-  expect_line(begin + "certificate verify failed: certificate has expired (from 127.0.0.1:");
-  ConnectTls(client_, ca_, /*http2=*/false);
-  expect_line(begin + "no application protocol (from 127.0.0.1:");
-  Connect()->Send(Hello());
-  expect_line(begin + "wrong version number (from 127.0.0.1:");
-  MutexLock lock(&mutex_);
-  EXPECT_TRUE(given_.empty());
-}
-
-TEST_F(Http2GuardTlsTest, NewCertificatesAreOfNewConnections) {
-  Start({.tls = Read(server_, ca_)});
-  const auto before = ConnectTls(client_, ca_);
-  ASSERT_TRUE(before->Send(Hello()));
-  const auto server = Given();
-  const TestCertificate other_server("other", {.issuer = &other_ca_});
-  const TestCertificate other_client("other-client", {.issuer = &other_ca_});
-  SKEIN_ASSERT_OK(guard_->UseCertificates(Read(other_server, other_ca_)));
-
-  const auto after = ConnectTls(other_client, other_ca_);
-  ASSERT_TRUE(after->greeted()) << after->error();
-  ASSERT_TRUE(after->Send(Hello()));
-  EXPECT_EQ(Given()->Read(Hello().size()), Hello());
-  EXPECT_FALSE(ConnectTls(client_, ca_)->greeted());
-  ASSERT_TRUE(before->Send(kBegun));
-  EXPECT_EQ(server->Read(Hello().size() + kBegun.size()), Hello() + kBegun);
-
-  MutualTls broken = Read(server_, ca_);
-  broken.key = Read(client_, ca_).key;
-  EXPECT_THAT(guard_->UseCertificates(broken),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the key")));
-  EXPECT_TRUE(ConnectTls(other_client, other_ca_)->greeted());
-}
-
-TEST_F(Http2GuardTlsTest, HandshakesHaveALimitOfTimeAndHoldUpNobody) {
-  Start({.opening_time = absl::Milliseconds(300), .tls = Read(server_, ca_)});
-  std::vector<std::unique_ptr<End>> silent;
-  for (int i = 0; i < 20; ++i) silent.push_back(Connect());
-  EXPECT_TRUE(ConnectTls(client_, ca_)->greeted());
-  for (const auto& client : silent) EXPECT_EQ(client->Read(), "");
-  EXPECT_EQ(lines(), "");
 }
 
 }  // namespace
