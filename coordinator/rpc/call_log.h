@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "coordinator/rpc/peer.h"
 #include "coordinator/service/access_log.h"
 #include "coordinator/service/call_record.h"
 #include "coordinator/service/trace_id.h"
@@ -28,7 +29,7 @@ inline std::string TraceOf(const grpc::CallbackServerContext& context) {
 }
 
 inline std::shared_ptr<CallRecord> RecordOf(const grpc::CallbackServerContext& context) {
-  const std::string peer = context.peer();  // "ipv4:127.0.0.1:40000"
+  const std::string peer = PeerOf(context);  // "ipv4:127.0.0.1:40000"
   absl::string_view client = peer;
   if (!absl::ConsumePrefix(&client, "ipv4:")) absl::ConsumePrefix(&client, "ipv6:");
   return std::make_shared<CallRecord>(
