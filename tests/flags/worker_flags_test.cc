@@ -11,6 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/file.h"
 #include "base/test_util.h"
 #include "base/tls/mutual_tls.h"
 #include "gmock/gmock.h"
