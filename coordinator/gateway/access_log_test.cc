@@ -298,7 +298,7 @@ TEST_F(AccessLogTest, ALostReplicaIsToldWithTheTrace) {
     return !found.is_null();
   })) << Log();
   EXPECT_EQ(found["trace_id"], kTrace);
-  EXPECT_THAT(found["request_id"].get<std::string>(), StartsWith("req-"));
+  EXPECT_THAT(found["request_id"].get<std::string>(), StartsWith("cmpl-"));
 }
 
 TEST_F(AccessLogTest, ItCanBeOff) {

@@ -53,6 +53,7 @@ class ClientFrames {
   Taken Take(std::string_view bytes, absl::Time now, std::string& out);
   // Updates of windows, which Take may hold back, for HeldUpdates::kLongest at most.
   HeldUpdates& updates() { return updates_; }
+  bool in_header_block() const { return block_header_.stream != 0; }
 
  private:
   enum class Fate { kPass, kDrop, kBlock, kHold };  // of a frame's payload

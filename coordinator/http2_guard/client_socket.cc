@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -16,6 +17,7 @@ namespace skein::coordinator {
 namespace {
 
 constexpr std::string_view kProtocol = "h2";
+constexpr size_t kFullRecord = size_t{16} << 10;
 
 Moved::Then ThenOfErrno() {
   return errno == EAGAIN || errno == EWOULDBLOCK ? Moved::Then::kWait : Moved::Then::kBroken;
@@ -40,6 +42,8 @@ SSL* NewSsl(const TlsContext& context, int fd) {
   if (ssl == nullptr) return nullptr;
   SSL_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                         SSL_MODE_RELEASE_BUFFERS);
+  // Records that say nothing, one behind the other, are read one a turn.
+  SSL_clear_mode(ssl, SSL_MODE_AUTO_RETRY);
   SSL_set_accept_state(ssl);
   SSL_set_fd(ssl, fd);
   return ssl;
@@ -81,11 +85,17 @@ ClientSocket::ClientSocket(int fd, const TlsContext& tls)
     : fd_(fd), ssl_(NewSsl(tls, fd), SSL_free), in_handshake_(tls != nullptr) {}
 
 ClientSocket::~ClientSocket() {
+  SayNoMore();
+  close(fd_);
+}
+
+void ClientSocket::SayNoMore() {
+  if (std::exchange(has_said_all_, true)) return;
   if (ssl_ != nullptr && !in_handshake_) {
     ERR_clear_error();
     SSL_shutdown(ssl_.get());  // says that nothing was cut off, where there is room for it
   }
-  close(fd_);
+  shutdown(fd_, SHUT_WR);
 }
 
 Moved::Then ClientSocket::Handshake() {
@@ -123,8 +133,12 @@ Moved ClientSocket::Read(char* to, size_t size) {
   if (ssl_ == nullptr) return ReadFrom(fd_, to, size);
   ERR_clear_error();
   const int got = SSL_read(ssl_.get(), to, SslSize(size));
-  if (got > 0) return {static_cast<size_t>(got), Moved::Then::kOn};
+  const auto bytes = static_cast<size_t>(std::max(got, 0));
+  read_waits_to_write_ = false;
+  // Behind a record that is not full nothing is there, mostly.
+  if (got > 0) return {bytes, bytes < kFullRecord ? Moved::Then::kWait : Moved::Then::kOn};
   const int error = SSL_get_error(ssl_.get(), got);
+  read_waits_to_write_ = error == SSL_ERROR_WANT_WRITE;
   ERR_clear_error();
   if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return {0, Moved::Then::kWait};
   return {0, error == SSL_ERROR_ZERO_RETURN ? Moved::Then::kEnd : Moved::Then::kBroken};

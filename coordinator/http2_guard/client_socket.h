@@ -47,16 +47,22 @@ class ClientSocket {
   Moved::Then Handshake();
   const std::string& refusal() const { return refusal_; }
   bool wants_to_write() const;  // before the handshake goes on
+  // Before more can be read: TLS has something to say first.
+  bool read_waits_to_write() const { return read_waits_to_write_; }
 
   // Both want the handshake to be done, and may be called again with the same bytes where they
   // were not all written.
   Moved Read(char* to, size_t size);
   Moved Write(std::string_view bytes);
+  // Nothing is written behind it.
+  void SayNoMore();
 
  private:
   const int fd_;
   const std::unique_ptr<SSL, void (*)(SSL*)> ssl_;
   bool in_handshake_;
+  bool read_waits_to_write_ = false;
+  bool has_said_all_ = false;
   std::string refusal_;
 };
 

@@ -260,6 +260,24 @@ TEST(ServerFramesTest, StreamsEndWithTheirAnswers) {
   }
 }
 
+// As gRPC ends a call whose deadline has passed: the client made it begin what goes on.
+TEST(ServerFramesTest, AResetRightBehindTheEndIsPaidForToo) {
+  OpenStreams streams;
+  streams.Begin(1);
+  streams.Begin(3);
+  streams.Begin(5);
+  ServerFrames frames(&streams);
+  std::string out;
+  const std::string end_of_1 = Frame(FrameKind::kHeaders, kEndHeaders | kEndStream, 1, "x");
+  const std::string end_of_3 = Frame(FrameKind::kHeaders, kEndHeaders | kEndStream, 3, "x");
+  frames.Take(end_of_1 + end_of_3 + Reset(1, 0), out);
+  EXPECT_EQ(streams.unpaid_resets(), 0);
+  EXPECT_EQ(streams.size(), 1);
+  frames.Take(Frame(FrameKind::kHeaders, kEndHeaders | kEndStream, 5, "x") + Reset(5, 0), out);
+  EXPECT_EQ(streams.unpaid_resets(), 1);
+  EXPECT_EQ(streams.size(), 0);
+}
+
 TEST(ServerFramesTest, AStreamThatHasBegunToBeAnsweredIsOpen) {
   OpenStreams streams;
   streams.Begin(1);

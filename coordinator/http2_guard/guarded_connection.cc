@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,9 @@ namespace {
 
 // For a client to read the last of its answers.
 constexpr absl::Duration kClosingTime = absl::Seconds(5);
+// Then for the client to close, too: what it still sends would otherwise be answered by a reset of
+// the connection, and the client's system throw away what was not read.
+constexpr absl::Duration kLingeringTime = absl::Seconds(1);
 // Then others have their turn: the system tells again of what is left. OpenSSL keeps nothing, since
 // a record is shorter than what is read at once.
 constexpr int kReadsAtOnce = 8;
@@ -46,6 +50,10 @@ GuardedConnection::GuardedConnection(int fd, const TlsContext& tls, uint64_t id,
 
 GuardedConnection::~GuardedConnection() {
   shared_->open_streams -= counted_streams_;
+  if (was_handed_over_) {
+    const auto unpaid = static_cast<size_t>(std::max<int64_t>(0, streams_.unpaid_resets()));
+    shared_->resets.Owe(streams_.size() + unpaid, shared_->now);
+  }
   if (grpc_ >= 0) close(grpc_);
 }
 
@@ -67,7 +75,11 @@ void GuardedConnection::OnClient(uint32_t events) {
     WriteToClient({});
     if (to_client_.empty() && grpc_ >= 0) ReadGrpc(/*to_the_end=*/false);
   }
-  if ((events & EPOLLIN) != 0) ReadClient();
+  if (was_handed_over_ && grpc_ < 0) {
+    if ((events & EPOLLIN) != 0) ReadOver();
+  } else if ((events & EPOLLIN) != 0 || client_.read_waits_to_write()) {
+    ReadClient();
+  }
   Watch();
 }
 
@@ -107,6 +119,11 @@ void GuardedConnection::EndForItsStreams() {
 }
 
 void GuardedConnection::ReadClient() {
+  // A client that begins streams and goes, again and again, would pay for none of them.
+  if (!was_handed_over_ && !std::exchange(has_entered_, true) &&
+      shared_->resets.InDebt(shared_->now)) {
+    streams_.Owe();
+  }
   for (int reads = 0; reads < kReadsAtOnce; ++reads) {
     if (ended_ || client_is_over_ || owes() || !to_grpc_.empty()) return;
     if (!unread_.empty()) {
@@ -118,7 +135,7 @@ void GuardedConnection::ReadClient() {
     const Moved read = client_.Read(input.data(), input.size());
     if (read.then == Moved::Then::kBroken) return End();
     if (read.then == Moved::Then::kEnd) {
-      client_is_over_ = true;
+      client_is_over_ = has_client_ended_ = true;
       if (grpc_ < 0) return End();
       shutdown(grpc_, SHUT_WR);
       return;
@@ -133,6 +150,7 @@ void GuardedConnection::Forward(std::string_view bytes) {
   std::string& output = shared_->output;
   output.clear();
   while (true) {
+    streams_.ChargeForBegun(shared_->resets.InDebt(shared_->now));
     const ClientFrames::Taken taken = requests_.Take(bytes, shared_->now, output);
     bytes.remove_prefix(taken.bytes);
     if (taken.violation) return CutOff(taken.violation);
@@ -144,6 +162,12 @@ void GuardedConnection::Forward(std::string_view bytes) {
   }
   CountStreams();
   if (!output.empty()) WriteToGrpc(output);
+  if (grpc_ < 0) return;
+  if (!requests_.in_header_block()) {
+    deadline_ = absl::InfiniteFuture();
+  } else if (!is_timed()) {
+    deadline_ = shared_->now + shared_->opening_time;
+  }
 }
 
 void GuardedConnection::Pay() {
@@ -178,6 +202,7 @@ void GuardedConnection::WriteToGrpc(std::string_view bytes) {
 }
 
 void GuardedConnection::WriteToClient(std::string_view bytes) {
+  if (was_handed_over_ && grpc_ < 0) deadline_ = shared_->now + kClosingTime;
   if (!to_client_.empty()) {
     const Moved written = client_.Write(to_client_);
     if (written.then == Moved::Then::kBroken) return End();
@@ -190,7 +215,21 @@ void GuardedConnection::WriteToClient(std::string_view bytes) {
   }
   if (!to_client_.empty()) return;
   if (to_client_.capacity() > shared_->input.size()) to_client_.shrink_to_fit();
-  if (was_handed_over_ && grpc_ < 0) End();
+  if (was_handed_over_ && grpc_ < 0) SayNoMore();
+}
+
+void GuardedConnection::SayNoMore() {
+  if (has_client_ended_) return End();
+  client_.SayNoMore();
+  deadline_ = shared_->now + kLingeringTime;
+}
+
+void GuardedConnection::ReadOver() {
+  for (int reads = 0; reads < kReadsAtOnce; ++reads) {
+    const Moved read = ReadFrom(client_.fd(), shared_->input.data(), shared_->input.size());
+    if (read.then == Moved::Then::kEnd || read.then == Moved::Then::kBroken) return End();
+    if (read.then == Moved::Then::kWait) return;
+  }
 }
 
 void GuardedConnection::ReadGrpc(bool to_the_end) {
@@ -217,7 +256,7 @@ void GuardedConnection::CloseGrpc() {
   grpc_watched_.reset();
   client_is_over_ = true;
   deadline_ = shared_->now + kClosingTime;
-  if (to_client_.empty()) End();
+  if (to_client_.empty()) SayNoMore();
 }
 
 void GuardedConnection::CutOff(const Violation& violation) {
@@ -239,8 +278,11 @@ void GuardedConnection::Watch() {
   if (client_.in_handshake()) {
     events = client_.wants_to_write() ? EPOLLOUT : EPOLLIN;
   } else {
-    if (!client_is_over_ && !owes() && to_grpc_.empty()) events |= EPOLLIN;
-    if (!to_client_.empty()) events |= EPOLLOUT;
+    const bool is_read = !client_is_over_ && !owes() && to_grpc_.empty();
+    const bool waits_to_write = client_.read_waits_to_write();
+    const bool is_read_over = was_handed_over_ && grpc_ < 0;
+    if ((is_read && !waits_to_write) || is_read_over) events |= EPOLLIN;
+    if (!to_client_.empty() || (is_read && waits_to_write)) events |= EPOLLOUT;
   }
   WatchOne(client_.fd(), id_, events, client_watched_);
   if (grpc_ < 0) return;

@@ -75,6 +75,10 @@ class GuardedConnection {
   void WriteToGrpc(std::string_view bytes);
   void WriteToClient(std::string_view bytes);
   void CloseGrpc();
+  // All that gRPC said is written.
+  void SayNoMore();
+  // What the client sends when gRPC is gone.
+  void ReadOver();
   void CutOff(const Violation& violation);
   void Pay();
   void CountStreams();
@@ -91,9 +95,11 @@ class GuardedConnection {
   ClientFrames requests_;
   ServerFrames answers_{&streams_};
   int grpc_ = -1;
+  bool has_entered_ = false;  // has sent something, and waited in turn where clients owe
   bool was_handed_over_ = false;
   bool ended_ = false;
-  bool client_is_over_ = false;  // nothing more is read from it
+  bool client_is_over_ = false;  // nothing more is read from it for gRPC
+  bool has_client_ended_ = false;
   size_t counted_streams_ = 0;
   std::string unread_;     // what the client sent behind a reset that is not paid for
   std::string to_grpc_;    // what it did not take yet

@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,7 +18,6 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
@@ -36,6 +36,13 @@ constexpr absl::Duration kDeadlinesEach = absl::Seconds(1);
 constexpr absl::Duration kLeastPause = absl::Milliseconds(5);
 constexpr absl::Duration kBetweenLines = absl::Seconds(10);
 constexpr uint64_t kWakeId = 0;
+
+// Goes on evenly, whatever happens to the time of day.
+absl::Time SteadyNow() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return absl::TimeFromTimespec(now);
+}
 
 }  // namespace
 
@@ -101,7 +108,7 @@ class Http2Guard::Impl {
     {
       MutexLock lock(&mutex_);
       taking_ = false;
-      stop_by_ = std::min(stop_by_, absl::Now() + grace);
+      stop_by_ = std::min(stop_by_, SteadyNow() + grace);
       Wake();
     }
     thread_.join();
@@ -131,15 +138,17 @@ class Http2Guard::Impl {
     sigaddset(&signals, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     std::array<epoll_event, kEventsAtOnce> events = {};
-    shared_.now = absl::Now();
+    shared_.now = SteadyNow();
     while (!TakeCommands()) {
       const int found = epoll_wait(shared_.epoll, events.data(), kEventsAtOnce, TimeoutMs());
-      shared_.now = absl::Now();
+      shared_.now = SteadyNow();
       has_shaken_hands_ = false;
-      for (int i = 0; i < found; ++i) OnEvent(events[static_cast<size_t>(i)]);
+      for (int i = 0; i < found; ++i) {
+        OnEvent(events[static_cast<size_t>(i)]);
+        BoundStreams();
+      }
       ReleaseUpdates();
       PayForResets();
-      BoundStreams();
       LookAtDeadlines();
     }
     members_.clear();
@@ -147,6 +156,7 @@ class Http2Guard::Impl {
 
   // Whether it is over.
   bool TakeCommands() {
+    if (!std::exchange(woken_, false) && stop_by_seen_ == absl::InfiniteFuture()) return false;
     std::vector<int> added;
     TlsContext tls;
     bool taking = true;
@@ -169,7 +179,7 @@ class Http2Guard::Impl {
       stopped_.NotifyAll();
     }
     stop_by_seen_ = stop_by;
-    return stop_by != absl::InfiniteFuture() && (members_.empty() || absl::Now() >= stop_by);
+    return stop_by != absl::InfiniteFuture() && (members_.empty() || SteadyNow() >= stop_by);
   }
 
   void Take(int fd, const TlsContext& tls) {
@@ -193,7 +203,7 @@ class Http2Guard::Impl {
           std::min(until, std::max(shared_.resets.next(shared_.now), shared_.now + kLeastPause));
     }
     if (until == absl::InfiniteFuture()) return -1;
-    const int64_t left = absl::ToInt64Milliseconds(until - absl::Now());
+    const int64_t left = absl::ToInt64Milliseconds(until - shared_.now);
     return static_cast<int>(std::clamp<int64_t>(left + 1, 0, 1000));
   }
 
@@ -201,6 +211,7 @@ class Http2Guard::Impl {
     if (event.data.u64 == kWakeId) {
       uint64_t count = 0;
       (void)!read(wake_, &count, sizeof(count));
+      woken_ = true;
       return;
     }
     const bool of_grpc = event.data.u64 % 2 == 1;
@@ -234,8 +245,7 @@ class Http2Guard::Impl {
   }
 
   void ReleaseUpdates() {
-    while (!holding_.empty() && (holding_.front().due <= shared_.now ||
-                                 holding_.front().due > shared_.now + HeldUpdates::kLongest)) {
+    while (!holding_.empty() && holding_.front().due <= shared_.now) {
       const uint64_t id = holding_.front().id;
       holding_.pop_front();
       const auto found = members_.find(id);
@@ -259,9 +269,9 @@ class Http2Guard::Impl {
     shared_.somebody_waits = !waiting_.empty();
     if (waiting_.empty() || shared_.now < next_line_) return;
     next_line_ = shared_.now + kBetweenLines;
-    options_.on_refusal(
-        "resets", absl::StrCat("clients reset streams faster than ", options_.resets.per_second,
-                               " a second: they wait (", waiting_.size(), ")"));
+    options_.on_refusal("resets", absl::StrCat("clients reset or leave streams faster than ",
+                                               options_.resets.per_second, " a second: they wait (",
+                                               waiting_.size(), ")"));
   }
 
   void BoundStreams() {
@@ -275,7 +285,7 @@ class Http2Guard::Impl {
   }
 
   void LookAtDeadlines() {
-    if (shared_.now < next_deadlines_ && next_deadlines_ - shared_.now <= kDeadlinesEach) return;
+    if (shared_.now < next_deadlines_) return;
     next_deadlines_ = shared_.now + kDeadlinesEach;
     std::vector<uint64_t> timed;
     for (const auto& [id, member] : members_) {
@@ -326,6 +336,7 @@ class Http2Guard::Impl {
   absl::Time next_deadlines_ = absl::InfinitePast();
   absl::Time next_line_ = absl::InfinitePast();
   absl::Time stop_by_seen_ = absl::InfiniteFuture();
+  bool woken_ = true;              // there may be commands
   bool has_shaken_hands_ = false;  // in this round
   bool has_cleared_ = false;
   std::thread thread_;

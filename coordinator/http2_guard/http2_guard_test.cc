@@ -129,6 +129,41 @@ TEST_F(Http2GuardTest, WhatGrpcSaidLastArrives) {
   sender.join();
 }
 
+// As clients do that make room for more.
+TEST_F(Http2GuardTest, ItArrivesAlsoWhereTheClientStillTalks) {
+  Start();
+  const auto client = Connect();
+  auto server = Greeted(*client);
+  const std::string last = Data(1 << 20);
+  std::thread sender([&] {
+    EXPECT_TRUE(server->Send(last));
+    server.reset();
+  });
+  const std::string update = Frame(FrameKind::kWindowUpdate, 0, 0, std::string("\0\0\x10\0", 4));
+  std::string read;
+  while (read.size() < last.size()) {
+    const std::string part = client->Read(std::min<size_t>(8 << 10, last.size() - read.size()));
+    if (part.empty()) break;
+    read += part;
+    client->Send(update);
+    if (read.size() > last.size() / 2) absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_EQ(read == last, true) << read.size() << " of " << last.size();
+  sender.join();
+}
+
+TEST_F(Http2GuardTest, AHeaderBlockThatIsNeverWholeEndsAfterAWhile) {
+  Start({.opening_time = absl::Milliseconds(300)});
+  const auto client = Connect();
+  const auto server = Greeted(*client);
+  const auto other = Connect();
+  const auto other_server = Greeted(*other);
+  ASSERT_TRUE(client->Send(Frame(FrameKind::kHeaders, 0, 1, "x")));
+  EXPECT_EQ(server->Read(), "");
+  ASSERT_TRUE(other->Send(kBegun));
+  EXPECT_EQ(other_server->Read(kBegun.size()), kBegun);
+}
+
 TEST_F(Http2GuardTest, ItArrivesAlsoWhereTheClientReadsItLater) {
   Start();
   const auto client = Connect();
@@ -213,7 +248,8 @@ TEST_F(Http2GuardTest, ResetsGoOnAtARateAndNobodyWaitsForOthers) {
   EXPECT_FALSE(is_over);
   reader.join();
   EXPECT_GE(absl::Now() - begin, absl::Seconds(1.4));  // 300 at 200 a second
-  EXPECT_THAT(lines(), HasSubstr("clients reset streams faster than 200 a second: they wait"));
+  EXPECT_THAT(lines(),
+              HasSubstr("clients reset or leave streams faster than 200 a second: they wait"));
 }
 
 TEST_F(Http2GuardTest, ResetsThatClientsMakeTheServerSendCountToo) {
@@ -234,6 +270,39 @@ TEST_F(Http2GuardTest, ResetsThatClientsMakeTheServerSendCountToo) {
   ASSERT_TRUE(client->Send(kBegun));
   EXPECT_EQ(server->Read(kBegun.size()), kBegun);
   EXPECT_GE(absl::Now() - begin, absl::Seconds(0.4));  // the five that were not paid for at once
+}
+
+// What gRPC began for them goes on. Who has one stream alone is not held up.
+TEST_F(Http2GuardTest, StreamsOfAClientThatGoesAreOwedByNewClientsAndThoseWithMany) {
+  Start({.resets = {.burst = 5, .per_second = 20}});
+  const auto few = Connect();
+  const auto few_server = Greeted(*few);
+  const auto leaves = Connect();
+  const auto leaves_server = Greeted(*leaves);
+  std::string begun;
+  for (uint32_t stream = 1; stream < 61; stream += 2) {
+    begun += Frame(FrameKind::kHeaders, kEndHeaders, stream, "x");
+  }
+  ASSERT_TRUE(leaves->Send(begun));
+  EXPECT_EQ(leaves_server->Read(begun.size()), begun);
+  const absl::Time begin = absl::Now();
+  leaves->Close();
+  EXPECT_EQ(leaves_server->Read(), "");
+  leaves_server->Close();
+  absl::SleepFor(absl::Milliseconds(100));  // for the guard to hear of both ends
+  const auto fresh = Connect();
+  ASSERT_TRUE(fresh->Send(Hello()));
+  // The first one goes on at once, with what belongs to it; the second one waits.
+  const std::string first = kBegun + Frame(FrameKind::kData, 0, 1, "at once");
+  ASSERT_TRUE(few->Send(first));
+  EXPECT_EQ(few_server->Read(first.size()), first);
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(1));
+  const std::string more = begun.substr(kBegun.size(), 2 * kBegun.size());
+  ASSERT_TRUE(few->Send(more));
+  EXPECT_EQ(few_server->Read(more.size()), more);
+  EXPECT_GE(absl::Now() - begin, absl::Seconds(1.2));  // 25 at 20 a second
+  const auto fresh_server = Given();
+  EXPECT_EQ(fresh_server->Read(Hello().size()), Hello());
 }
 
 TEST_F(Http2GuardTest, WhenAllHaveTooManyStreamsTheOneWithTheMostIsCutOff) {

@@ -17,15 +17,20 @@ class OpenStreams {
   // nobody counts any more. Whoever owns the connection pays for them, from a ResetBudget.
   int64_t unpaid_resets() const { return unpaid_resets_; }
 
+  // As long as clients that are gone owe for their streams, each that is begun beside others is
+  // paid for, too.
+  void ChargeForBegun(bool charge) { charge_for_begun_ = charge; }
+  void Owe() { ++unpaid_resets_; }
   void Begin(uint32_t stream) {
     open_.insert(stream);
     last_ = stream;
+    if (charge_for_begun_ && open_.size() > 1) Owe();
   }
   // Its answer is complete.
   void End(uint32_t stream) { open_.erase(stream); }
   // Ended before its time.
   void Reset(uint32_t stream) {
-    if (open_.erase(stream) > 0) ++unpaid_resets_;
+    if (open_.erase(stream) > 0) Owe();
   }
   void PayForReset() { --unpaid_resets_; }
 
@@ -33,6 +38,7 @@ class OpenStreams {
   absl::flat_hash_set<uint32_t> open_;
   uint32_t last_ = 0;
   int64_t unpaid_resets_ = 0;
+  bool charge_for_begun_ = false;
 };
 
 }  // namespace skein::coordinator

@@ -4,11 +4,24 @@
 
 namespace skein::coordinator {
 
-bool ResetBudget::Pay(absl::Time now) {
-  // The time of day may jump back: nobody waits for it to come again.
+void ResetBudget::Refill(absl::Time now) {
   const double seconds = std::max(0.0, absl::ToDoubleSeconds(now - at_));
   left_ = std::min(options_.burst, left_ + seconds * options_.per_second);
   at_ = now;
+}
+
+void ResetBudget::Owe(size_t streams, absl::Time now) {
+  Refill(now);
+  left_ -= static_cast<double>(streams);
+}
+
+bool ResetBudget::InDebt(absl::Time now) {
+  Refill(now);
+  return left_ < 0;
+}
+
+bool ResetBudget::Pay(absl::Time now) {
+  Refill(now);
   if (left_ < 1) return false;
   --left_;
   return true;

@@ -2,6 +2,8 @@
 // its reset, and nobody counts it any more (rapid reset, CVE-2023-44487). Pure.
 #pragma once
 
+#include <cstddef>
+
 #include "absl/time/time.h"
 
 namespace skein::coordinator {
@@ -18,8 +20,13 @@ class ResetBudget {
   // Pays for one reset. False: not before `next`.
   bool Pay(absl::Time now);
   absl::Time next(absl::Time now) const;
+  // For streams of a client that is gone, whom nobody can make wait: the next ones pay for them.
+  void Owe(size_t streams, absl::Time now);
+  bool InDebt(absl::Time now);
 
  private:
+  void Refill(absl::Time now);
+
   const Options options_;
   double left_;
   absl::Time at_ = absl::InfinitePast();

@@ -1,5 +1,7 @@
 #include "coordinator/http2_guard/server_frames.h"
 
+#include <utility>
+
 namespace skein::coordinator {
 
 void ServerFrames::Take(std::string_view bytes, std::string& out) {
@@ -42,12 +44,19 @@ void ServerFrames::Take(std::string_view bytes, std::string& out) {
 void ServerFrames::EndFrame(std::string& out) {
   if (frame_.kind == FrameKind::kWindowUpdate) {
     if (updates_.EndFrame()) updates_.Release(out);
+    return;
+  }
+  const uint32_t ended = std::exchange(ended_, 0);
+  if (frame_.kind == FrameKind::kRstStream && frame_.stream == ended) {
+    // So gRPC ends a stream before its time, as when the client's deadline passes.
+    streams_->Owe();
   } else if (frame_.kind == FrameKind::kRstStream) {
     // A client can make gRPC reset its streams, too, by frames that must not be.
     is_error_ ? streams_->Reset(frame_.stream) : streams_->End(frame_.stream);
   } else if ((frame_.kind == FrameKind::kHeaders || frame_.kind == FrameKind::kData) &&
              frame_.Has(kEndStream)) {
     streams_->End(frame_.stream);
+    ended_ = frame_.stream;
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -34,6 +35,7 @@ class ServerFrames {
   FrameHeader frame_;
   size_t payload_left_ = 0;
   HeldUpdates updates_;
+  uint32_t ended_ = 0;     // the stream that the last frame has ended; 0: none
   bool is_error_ = false;  // the payload of RST_STREAM has another byte than zero
 };
 

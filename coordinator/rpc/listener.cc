@@ -68,6 +68,9 @@ int ListenOn(const addrinfo& entry, int port) {
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   // Connections inherit it: a token's small write does not wait until the one before was taken.
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  // Likewise: a client that takes nothing for so long, or whose host is gone, holds no buffers.
+  const int patience_ms = 60'000;
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof(patience_ms));
   sockaddr_storage address = {};
   std::memcpy(&address, entry.ai_addr, entry.ai_addrlen);
   SetPort(address, port);

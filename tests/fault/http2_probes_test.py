@@ -356,6 +356,15 @@ def streams_on_many_connections(address, seconds):
         client.close()
 
 
+def connections_that_leave_streams(address, seconds):
+    """As rapid reset, by whole connections."""
+    begun = b"".join(frame(HEADERS, END_HEADERS, 1 + 2 * i, request(GENERATE)) for i in range(1000))
+    for _ in until(seconds):
+        client = Client(address)
+        client.send(begun)
+        client.close()
+
+
 def settings_alone(address, seconds):
     """CVE-2019-9515: each must be acknowledged, and the client reads no acknowledgement."""
     for _ in until(seconds):
@@ -393,6 +402,7 @@ def connections_that_say_nothing(address, seconds):
 
 PROBES = (headers_that_are_counted_wrongly, many_references, wrong_base64, pings_and_settings, settings_alone,
           frames_that_say_nothing, connections_that_say_nothing, streams_that_stay, streams_on_many_connections,
+          connections_that_leave_streams,
           rapid_reset, resets_by_the_server, headers_without_end, a_number_without_end, a_header_of_gigabytes)
 
 
