@@ -22,6 +22,10 @@ constexpr absl::Duration kLingeringTime = absl::Seconds(1);
 // a record is shorter than what is read at once.
 constexpr int kReadsAtOnce = 8;
 
+// Of a client that goes: as many as it has of them where each further one waits. Those cannot keep
+// others waiting, whoever comes and goes again and again.
+constexpr size_t kFreeStreams = 2;
+
 std::string Goaway(uint32_t last_stream, Http2Error code) {
   std::string frame;
   AppendFrameHeader({.length = 8, .kind = FrameKind::kGoaway}, frame);
@@ -50,9 +54,8 @@ GuardedConnection::GuardedConnection(int fd, const TlsContext& tls, uint64_t id,
 
 GuardedConnection::~GuardedConnection() {
   shared_->open_streams -= counted_streams_;
-  if (was_handed_over_) {
-    const auto unpaid = static_cast<size_t>(std::max<int64_t>(0, streams_.unpaid_resets()));
-    shared_->resets.Owe(streams_.size() + unpaid, shared_->now);
+  if (streams_.size() > kFreeStreams) {
+    shared_->resets.Owe(streams_.size() - kFreeStreams, shared_->now);
   }
   if (grpc_ >= 0) close(grpc_);
 }
@@ -70,7 +73,7 @@ void GuardedConnection::OnClient(uint32_t events) {
     }
     if (then == Moved::Then::kWait) return Watch();
   }
-  if ((events & (EPOLLERR | EPOLLHUP)) != 0) return End();
+  if ((events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) != 0) return End();
   if (!to_client_.empty()) {
     WriteToClient({});
     if (to_client_.empty() && grpc_ >= 0) ReadGrpc(/*to_the_end=*/false);
@@ -119,11 +122,6 @@ void GuardedConnection::EndForItsStreams() {
 }
 
 void GuardedConnection::ReadClient() {
-  // A client that begins streams and goes, again and again, would pay for none of them.
-  if (!was_handed_over_ && !std::exchange(has_entered_, true) &&
-      shared_->resets.InDebt(shared_->now)) {
-    streams_.Owe();
-  }
   for (int reads = 0; reads < kReadsAtOnce; ++reads) {
     if (ended_ || client_is_over_ || owes() || !to_grpc_.empty()) return;
     if (!unread_.empty()) {
@@ -280,6 +278,8 @@ void GuardedConnection::Watch() {
   } else {
     const bool is_read = !client_is_over_ && !owes() && to_grpc_.empty();
     const bool waits_to_write = client_.read_waits_to_write();
+    // What a client sent that does not wait for its turn is worth nothing to it.
+    if (owes()) events |= EPOLLRDHUP;
     const bool is_read_over = was_handed_over_ && grpc_ < 0;
     if ((is_read && !waits_to_write) || is_read_over) events |= EPOLLIN;
     if (!to_client_.empty() || (is_read && waits_to_write)) events |= EPOLLOUT;

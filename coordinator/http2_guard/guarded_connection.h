@@ -95,7 +95,6 @@ class GuardedConnection {
   ClientFrames requests_;
   ServerFrames answers_{&streams_};
   int grpc_ = -1;
-  bool has_entered_ = false;  // has sent something, and waited in turn where clients owe
   bool was_handed_over_ = false;
   bool ended_ = false;
   bool client_is_over_ = false;  // nothing more is read from it for gRPC

@@ -17,8 +17,8 @@ class OpenStreams {
   // nobody counts any more. Whoever owns the connection pays for them, from a ResetBudget.
   int64_t unpaid_resets() const { return unpaid_resets_; }
 
-  // As long as clients that are gone owe for their streams, each that is begun beside others is
-  // paid for, too.
+  // As long as clients that are gone owe for their streams, each that is begun beside another one
+  // is paid for, too.
   void ChargeForBegun(bool charge) { charge_for_begun_ = charge; }
   void Owe() { ++unpaid_resets_; }
   void Begin(uint32_t stream) {

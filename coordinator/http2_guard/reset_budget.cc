@@ -12,7 +12,7 @@ void ResetBudget::Refill(absl::Time now) {
 
 void ResetBudget::Owe(size_t streams, absl::Time now) {
   Refill(now);
-  left_ -= static_cast<double>(streams);
+  left_ = std::max(left_ - static_cast<double>(streams), -options_.burst);
 }
 
 bool ResetBudget::InDebt(absl::Time now) {

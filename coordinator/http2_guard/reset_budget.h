@@ -20,7 +20,8 @@ class ResetBudget {
   // Pays for one reset. False: not before `next`.
   bool Pay(absl::Time now);
   absl::Time next(absl::Time now) const;
-  // For streams of a client that is gone, whom nobody can make wait: the next ones pay for them.
+  // For streams of a client that is gone, whom nobody can make wait: the next ones pay for them,
+  // but for no more than a burst.
   void Owe(size_t streams, absl::Time now);
   bool InDebt(absl::Time now);
 
