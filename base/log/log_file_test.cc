@@ -108,6 +108,9 @@ TEST_F(LogFileTest, AFolderThatIsGoneLeavesTheOpenFile) {
   const auto file = Open(1000, 3);
   std::filesystem::remove_all(folder_);
   Write(*file, "one\n");
+  EXPECT_FALSE(file->TakeTrouble().ok());
+  Write(*file, "another\n");
+  SKEIN_EXPECT_OK(file->TakeTrouble());
   std::filesystem::create_directory(folder_);
   Write(*file, "two\n");
   EXPECT_EQ(Read(), "two\n");

@@ -280,7 +280,7 @@ TEST_F(Http2GuardTest, StreamsOfAClientThatGoesAreOwedByThoseThatHaveMany) {
   const auto leaves = Connect();
   const auto leaves_server = Greeted(*leaves);
   std::string begun;
-  for (uint32_t stream = 1; stream < 201; stream += 2) {
+  for (uint32_t stream = 1; stream < 601; stream += 2) {
     begun += Frame(FrameKind::kHeaders, kEndHeaders, stream, "x");
   }
   ASSERT_TRUE(leaves->Send(begun));
