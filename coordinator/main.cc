@@ -342,7 +342,7 @@ absl::StatusOr<Loaded> Load(const std::string& text, const ModelArgument& defaul
   SKEIN_ASSIGN_OR_RETURN(ServedModel model,
                          LoadServedModel(asked.path, asked.limits.constraints.context_length,
                                          asked.chat_template, asked.names));
-  return Loaded{std::move(model), std::move(asked.limits)};
+  return Loaded{std::move(model), asked.limits};
 }
 
 absl::Status Run(const Flags& flags, const Signals& signals) {

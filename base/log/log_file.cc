@@ -73,8 +73,11 @@ int LogFile::DescriptorFor(size_t bytes) {
     if (status.ok()) status = Reopen();
     if (!status.ok()) next_rotation_ = absl::Now() + kBetweenRotations;
   }
-  if (!status.ok() && !std::exchange(in_trouble_, true)) trouble_ = std::move(status);
-  if (status.ok()) in_trouble_ = false;
+  if (status.ok()) {
+    in_trouble_ = false;
+  } else if (!std::exchange(in_trouble_, true)) {
+    trouble_ = std::move(status);
+  }
   return fd_;
 }
 
