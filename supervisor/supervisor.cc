@@ -5,7 +5,6 @@
 #include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/host_port.h"
 #include "base/processes.h"
+#include "base/steady_time.h"
 #include "spdlog/spdlog.h"
 #include "supervisor/commands.h"
 #include "supervisor/connect_probe.h"
@@ -56,13 +56,6 @@ constexpr absl::Duration kSilence = absl::Seconds(10);  // a coordinator misses 
 // signal.
 constexpr absl::Duration kSameSignal = absl::Milliseconds(50);
 constexpr absl::Duration kSweepPatience = absl::Seconds(5);
-
-// Goes on evenly, whatever happens to the time of day.
-absl::Time Now() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return absl::TimeFromTimespec(now);
-}
 
 template <size_t kBytes>
 std::string RandomHex() {
@@ -138,7 +131,7 @@ class Supervisor {
   std::set<pid_t> strangers_;  // children that were there before, and theirs: the guard, too
   // Outlives whoever posts to it.
   const std::shared_ptr<Mailbox<Answer>> answers_ = std::make_shared<Mailbox<Answer>>();
-  absl::Time now_ = Now();
+  absl::Time now_ = SteadyNow();
 
   std::unique_ptr<Program> coordinator_;
   std::unique_ptr<ConnectProbe> probe_;
@@ -420,7 +413,7 @@ void Supervisor::Sleep() {
   const absl::Duration wait = absl::Ceil(NextTime() - now_, absl::Milliseconds(1));
   const int64_t wait_ms = std::clamp<int64_t>(absl::ToInt64Milliseconds(wait), 0, 1'000'000);
   poll(fds.data(), fds.size(), static_cast<int>(wait_ms));
-  now_ = Now();
+  now_ = SteadyNow();
   for (size_t i = 0; i < programs.size(); ++i) {
     if (fds[i + 2].revents != 0) programs[i]->PassOn();
   }
@@ -454,8 +447,8 @@ int Supervisor::Run() {
 // Whatever still descends from this process, but for the guard and for what did when it began: a
 // shell that becomes this program leaves it the reader of its output.
 void Supervisor::Sweep() {
-  const absl::Time deadline = Now() + kSweepPatience;
-  while (Now() < deadline) {
+  const absl::Time deadline = SteadyNow() + kSweepPatience;
+  while (SteadyNow() < deadline) {
     bool left = false;
     // One look for both: what a stranger starts meanwhile is not to be taken for ours.
     for (const pid_t pid : FindStarted(getpid(), "", strangers_)) {

@@ -4,7 +4,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +20,7 @@
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
+#include "base/steady_time.h"
 #include "coordinator/http2_guard/client_socket.h"
 #include "coordinator/http2_guard/guarded_connection.h"
 #include "coordinator/http2_guard/held_updates.h"
@@ -36,13 +36,6 @@ constexpr absl::Duration kDeadlinesEach = absl::Seconds(1);
 constexpr absl::Duration kLeastPause = absl::Milliseconds(5);
 constexpr absl::Duration kBetweenLines = absl::Seconds(10);
 constexpr uint64_t kWakeId = 0;
-
-// Goes on evenly, whatever happens to the time of day.
-absl::Time SteadyNow() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return absl::TimeFromTimespec(now);
-}
 
 }  // namespace
 
