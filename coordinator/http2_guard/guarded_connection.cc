@@ -109,7 +109,7 @@ void GuardedConnection::ReleaseUpdates() {
   if (!output.empty() && grpc_ >= 0) WriteToGrpc(output);
   output.clear();
   answers_.updates().Release(output);
-  if (!output.empty()) WriteToClient(output);
+  if (!output.empty() && grpc_ >= 0) WriteToClient(output);  // else the last was said
   Watch();
 }
 
