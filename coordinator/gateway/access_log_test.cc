@@ -245,6 +245,19 @@ TEST_F(AccessLogTest, AnAnswerThatIsKeptIsNamedInPart) {
   EXPECT_THAT(Log(), Not(HasSubstr(id)));
 }
 
+TEST_F(AccessLogTest, ACallThatFailsBeforeItHasARequestHasALine) {
+  grpc::ClientContext context;
+  context.AddMetadata("traceparent", kTraceparent);
+  const auto call = coordinator_.inference().GenerateMany(&context);
+  ASSERT_TRUE(call->Write(v1::GenerateManyRequest()));  // neither generate nor cancel
+  v1::GenerateManyResponse response;
+  EXPECT_FALSE(call->Read(&response));
+  EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  const json line = Calls("/skein.v1.Inference/GenerateMany", 1)[0];
+  EXPECT_EQ(line["status"], "INVALID_ARGUMENT");
+  EXPECT_EQ(line["trace_id"], kTrace);
+}
+
 TEST_F(AccessLogTest, EachRequestOfOneCallHasALine) {
   StartJob(Echo);
   grpc::ClientContext context;

@@ -260,7 +260,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
   std::unique_ptr<HttpAnswer> Failed(const std::exception& thrown) const {
     spdlog::error("an HTTP request failed: {}", thrown.what());
-    return refusal_(500, "an error inside of the server; its log tells more");
+    return refusal_(500, kInternalError);
   }
 
   // What proxies may read otherwise (RFC 9112, 6.3): a coding that is not "chunked" alone, or

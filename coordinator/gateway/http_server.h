@@ -68,6 +68,9 @@ class HttpAnswer {
   virtual void Discard() {}
 };
 
+// What a client hears of an exception.
+inline constexpr char kInternalError[] = "an error inside of the server; its log tells more";
+
 // An answer that is there.
 class WholeAnswer final : public HttpAnswer {
  public:

@@ -60,8 +60,7 @@ class WatchedAnswer final : public HttpAnswer {
     } catch (const std::exception& thrown) {
       if (on_status_ == nullptr) throw;  // behind the head there is no other status
       spdlog::error("an HTTP request failed: {}", thrown.what());
-      answer_ =
-          ToAnswer({.status = 500, .message = "an error inside of the server; its log tells more"});
+      answer_ = ToAnswer({.status = 500, .message = kInternalError});
       return answer_->Next();
     }
   }

@@ -73,6 +73,7 @@ absl::Status GenerateManyStream::Begin(const v1::GenerateManyRequest& message) {
     MutexLock lock(&mutex_);
     const auto [request, is_new] = requests_.try_emplace(number);
     if (is_new) {
+      has_begun_ = true;
       request->second.record = record;
       request->second.began = absl::Now();
     } else {
@@ -254,6 +255,12 @@ void GenerateManyStream::OnDone() {
     MutexLock lock(&mutex_);
     const grpc::StatusCode code = end_.value_or(grpc::Status::CANCELLED).error_code();
     for (const auto& [number, request] : requests_) Log(request, code);
+    if (!has_begun_ && code != grpc::StatusCode::OK) {
+      Request call;
+      call.record = record_;
+      call.began = began_;
+      Log(call, code);
+    }
   }
   const std::shared_ptr<GenerateManyStream> last = std::move(self_);  // may delete this on return
 }

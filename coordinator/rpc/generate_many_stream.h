@@ -13,8 +13,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "coordinator/rpc/call_log.h"
 #include "coordinator/rpc/message_writer.h"
 #include "coordinator/service/call_record.h"
 #include "coordinator/service/inference_service.h"
@@ -51,7 +53,7 @@ class GenerateManyStream final
   };
 
   GenerateManyStream(grpc::CallbackServerContext* context, InferenceService* service)
-      : context_(context), service_(service) {}
+      : context_(context), service_(service), record_(RecordOf(*context)), began_(absl::Now()) {}
 
   // Does what a message asks for; an error ends the call.
   absl::Status Handle(const v1::GenerateManyRequest& message);
@@ -77,12 +79,16 @@ class GenerateManyStream final
 
   grpc::CallbackServerContext* const context_;
   InferenceService* const service_;
+  // Of the call itself, which is told where it fails before it has a request.
+  const std::shared_ptr<CallRecord> record_;
+  const absl::Time began_;
   std::shared_ptr<GenerateManyStream> self_;
   v1::GenerateManyRequest incoming_;  // belongs to the reading side
 
   Mutex mutex_;
   std::map<uint64_t, Request> requests_ ABSL_GUARDED_BY(mutex_);  // by the client's number
   std::deque<uint64_t> ready_ ABSL_GUARDED_BY(mutex_);            // that may have events, each once
+  bool has_begun_ ABSL_GUARDED_BY(mutex_) = false;                // a request
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
