@@ -58,12 +58,23 @@ def text_of(element):
     return (element.get("message") or element.text or "").strip()
 
 
-def add_case(tally, target, case):
+def last_words(log):
+    """What a program that writes no XML says of its failure: its first line that begins with FAILED, or its last one."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    failed = [line for line in lines if line.startswith("FAILED")]
+    return (failed or lines[-1:] or [""])[0]
+
+
+def add_case(tally, target, case, log):
     name = f"{target} {case.get('classname', '')}.{case.get('name', '')}"
     broken = case.findall("failure") + case.findall("error")
     skipped = case.find("skipped")
     if broken:
-        tally.add(name, FAILED, text_of(broken[0]))
+        reason = text_of(broken[0])
+        # Bazel's own report of a program that writes none.
+        if reason.startswith("exited with error code"):
+            reason += ": " + last_words(log)
+        tally.add(name, FAILED, reason)
     elif skipped is not None or case.get("result") == "skipped":
         tally.add(name, SKIPPED, "" if skipped is None else text_of(skipped))
     elif case.get("status") == "notrun" or case.get("result") == "suppressed":
@@ -78,9 +89,10 @@ def add_target(tally, target, results):
     for status, path in results:
         failed_before = tally.count(FAILED)
         try:
-            cases = ElementTree.parse(path).iter("testcase") if path else []
-            for case in cases:
-                add_case(tally, target, case)
+            report = ElementTree.parse(path) if path else ElementTree.Element("testsuites")
+            log = "".join(out.text or "" for out in report.iter("system-out"))
+            for case in report.iter("testcase"):
+                add_case(tally, target, case, log)
         except (OSError, ElementTree.ParseError) as error:
             tally.add(target, FAILED, f"{path} cannot be read: {error}")
         if status != "PASSED" and tally.count(FAILED) == failed_before:

@@ -23,6 +23,10 @@ SHELL_FAIL = ('<testcase name="scripts/a_test" status="run" duration="1" time="1
               '<error message="exited with error code 1"></error></testcase>')
 
 
+def said(log):
+    return f'<system-out>Generated test.log:<![CDATA[{log}]]></system-out>'
+
+
 def skip(reason):
     return ('<testcase name="Skips" status="run" result="skipped" classname="Suite">'
             f'<skipped message="a_test.cc:9&#x0A;{reason}"/></testcase>')
@@ -127,6 +131,16 @@ class CountTest(unittest.TestCase):
         self.target("//a:a_test", ("FAILED", FAIL + skip("needs a GPU")))
         self.assertEqual(self.run_main()[2], ["FAILED //a:a_test Suite.Fails: a.cc:3 1 is not 2",
                                               "SKIPPED //a:a_test Suite.Skips: a_test.cc:9 needs a GPU"])
+
+    def test_a_program_without_xml_fails_with_what_it_said(self):
+        for log, want in [
+                ("one\nFAILED: no answer\nlogs\n", "FAILED: no answer"),
+                ("one\nthe last\n\n", "the last"),
+        ]:
+            with self.subTest(log=log):
+                self.events = []
+                self.target("//a:a_test", ("FAILED", SHELL_FAIL + said(log)))
+                self.assertEqual(self.run_main()[2], [f"FAILED //a:a_test .scripts/a_test: exited with error code 1: {want}"])
 
 
 if __name__ == "__main__":

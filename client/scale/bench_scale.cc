@@ -97,16 +97,16 @@ class Experiment {
   absl::Status Run() {
     SKEIN_RETURN_IF_ERROR(CheckSizes());
     for (int32_t round = 0; round < flags_.rounds; ++round) {
-      for (const int32_t ranks : flags_.ranks) SKEIN_RETURN_IF_ERROR(Predict(ranks, round));
-      if (round == 0) {
-        absl::PrintF("predictions for %s, %d tokens of prompt\n%s\n", result_.model,
-                     result_.prompt_tokens, FormatScaling(result_));
-        std::fflush(stdout);
-      }
-      SKEIN_RETURN_IF_ERROR(Write());
-      for (Measurement& measurement : measurements_) {
-        SKEIN_RETURN_IF_ERROR(Measure(measurement));
+      // What a host does in a second changes within minutes where it has neighbours.
+      for (const int32_t ranks : flags_.ranks) {
+        SKEIN_RETURN_IF_ERROR(Predict(ranks, round));
+        if (round == 0) PrintPredictions(ranks);
         SKEIN_RETURN_IF_ERROR(Write());
+        for (Measurement& measurement : measurements_) {
+          if (measurement.plan.layout.ranks() != ranks) continue;
+          SKEIN_RETURN_IF_ERROR(Measure(measurement));
+          SKEIN_RETURN_IF_ERROR(Write());
+        }
       }
     }
     absl::PrintF("predicted and measured\n%s", FormatScaling(result_));
@@ -348,6 +348,16 @@ class Experiment {
     return absl::OkStatus();
   }
 
+  void PrintPredictions(int32_t ranks) const {
+    ScalingExperiment predicted = result_;
+    const auto of_others = [ranks](const auto& run) { return run.layout.ranks() != ranks; };
+    std::erase_if(predicted.runs, of_others);
+    std::erase_if(predicted.prompts, of_others);
+    absl::PrintF("predictions for %s, %d tokens of prompt\n%s\n", predicted.model,
+                 predicted.prompt_tokens, FormatScaling(predicted));
+    std::fflush(stdout);
+  }
+
   absl::Status Write() const {
     if (flags_.json_file.empty()) return absl::OkStatus();
     return Annotate(WriteFile(flags_.json_file, ScalingToJson(result_)), "--json");
@@ -436,7 +446,7 @@ void DeclareBenchScale(CLI::App& command, BenchScaleFlags& flags) {
       ->check(NotEmpty());
   command
       .add_option("--json", flags.json_file,
-                  "Write the runs into this file: predictions before anything is measured")
+                  "Write the runs into this file: predictions before what they predict is measured")
       ->check(NotEmpty());
   command.add_option("--svg", flags.svg_file, "Draw them into this SVG file")->check(NotEmpty());
 }

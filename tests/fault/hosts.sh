@@ -23,6 +23,7 @@ enter_hosts() {
     printf '127.0.0.1 localhost\n10.77.0.1 head\n' >"$work/hosts"
     mount --bind "$work/hosts" /etc/hosts
     make_agent
+    trap 'echo "FAILED: line $LINENO: $BASH_COMMAND" >&2; cat "$work"/*.log >&2 2>/dev/null || true' ERR
     return
   fi
   local user=(--user --map-root-user)
@@ -31,7 +32,9 @@ enter_hosts() {
   unshare "${user[@]}" --net true 2>/dev/null || { echo "this system lets its users make no network namespaces" >&2; exit 1; }
   local folder status=0
   folder=$(mktemp -d /tmp/skein-hosts.XXXXXX)
-  timeout --signal=KILL "${HOSTS_TIMEOUT:-150}" unshare "${user[@]}" --net --mount --uts --pid --fork --kill-child "$0" inside "$folder" || status=$?
+  local limit=${HOSTS_TIMEOUT:-175}
+  timeout --signal=KILL "$limit" unshare "${user[@]}" --net --mount --uts --pid --fork --kill-child "$0" inside "$folder" || status=$?
+  ((status != 137)) || echo "FAILED: it took longer than $limit s" >&2
   rmdir "$folder"
   exit "$status"
 }

@@ -6,7 +6,6 @@ set -euo pipefail
 # shellcheck source=tests/fault/hosts.sh
 . "$(dirname "$0")/hosts.sh"
 enter_hosts "$@"
-trap 'cat "$work"/*.log >&2 2>/dev/null || true' ERR
 
 bin=$PWD
 export PATH=$PATH:/usr/sbin:/sbin # of tc

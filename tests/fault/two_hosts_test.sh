@@ -5,7 +5,6 @@ set -euo pipefail
 # shellcheck source=tests/fault/hosts.sh
 . "$(dirname "$0")/hosts.sh"
 enter_hosts "$@"
-trap 'cat "$work"/*.log >&2 2>/dev/null || true' ERR
 
 bin=$PWD
 add_host hosta 10.77.0.2
