@@ -1,5 +1,8 @@
 #include "base/thread_pool.h"
 
+#include <sched.h>
+#include <chrono>
+#include <cstdlib>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +25,14 @@ void AwaitChange(const std::atomic<T>& atomic, T value) {
   for (int i = 0; i < kSpins; ++i) {
     if (atomic.load(std::memory_order_acquire) != value) return;
     Pause();
+  }
+  static const int us = getenv("POOL_US") ? atoi(getenv("POOL_US")) : 0;
+  if (us > 0) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(us);
+    do {
+      sched_yield();
+      if (atomic.load(std::memory_order_acquire) != value) return;
+    } while (std::chrono::steady_clock::now() < end);
   }
   atomic.wait(value, std::memory_order_acquire);
 }

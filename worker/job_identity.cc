@@ -1,10 +1,7 @@
 #include "worker/job_identity.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/random_bytes.h"
 #include "base/status_macros.h"
-#include "base/status_util.h"
 #include "parallel/comm/gather_strings.h"
 
 namespace skein::worker {
@@ -27,10 +24,7 @@ constexpr size_t kRandomIdBytes = 8;
 constexpr size_t kRandomSecretBytes = 32;
 
 absl::StatusOr<std::string> RandomHex(size_t bytes) {
-  std::string random(bytes, '\0');
-  if (getrandom(random.data(), bytes, 0) != static_cast<ssize_t>(bytes)) {
-    return ErrnoStatus(errno, "getrandom");
-  }
+  SKEIN_ASSIGN_OR_RETURN(const std::string random, RandomBytes(bytes));
   return absl::BytesToHexString(random);
 }
 

@@ -2,14 +2,12 @@
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <sys/random.h>
 
 #include <array>
-#include <cerrno>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_util.h"
+#include "base/random_bytes.h"
 
 namespace skein {
 namespace {
@@ -85,12 +83,6 @@ bool IsProof(std::string_view proof, std::string_view public_key, const RankClai
          EVP_DigestVerify(context.get(), Bytes(proof), proof.size(), Bytes(text), text.size()) == 1;
 }
 
-absl::StatusOr<std::string> DrawNonce() {
-  std::string nonce(kNonceBytes, '\0');
-  if (getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size())) {
-    return ErrnoStatus(errno, "getrandom");
-  }
-  return nonce;
-}
+absl::StatusOr<std::string> DrawNonce() { return RandomBytes(kNonceBytes); }
 
 }  // namespace skein

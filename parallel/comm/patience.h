@@ -12,6 +12,10 @@ namespace skein::comm {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
+// Long enough that the stages of a small model stay awake from step to step (waking one takes some
+// 100 us on a virtual machine), short beside the steps of a large one.
+inline constexpr absl::Duration kSpin = absl::Milliseconds(1);
+
 struct Patience {
   absl::Duration timeout = absl::InfiniteDuration();  // of the call in flight
   SteadyTime deadline = SteadyTime::max();
@@ -23,8 +27,7 @@ struct Patience {
   RankClock* clock = nullptr;
   std::atomic<bool> failed = false;  // set when the wait must end
   // How long a host's transport keeps the core, but for yields, before it sleeps between polls.
-  // Longer than an exchange of activations among ranks that run (20-60 us), shorter than a step.
-  absl::Duration spin = absl::Microseconds(200);
+  absl::Duration spin = kSpin;
 };
 
 }  // namespace skein::comm

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/status_macros.h"
+#include "parallel/comm/patience.h"
 #include "parallel/cost/exchange_cost.h"
 #include "parallel/pipeline/pipeline_schedule.h"
 #include "parallel/pipeline/simulate.h"
@@ -265,13 +266,6 @@ class StageClock {
     return Of(index, {rows, context_, rows}, rows);
   }
 
-  // With a micro-batch for each stage those that others wait for are awake: who waits for less than
-  // Patience::spin is. Stages that have less to do may sleep, which costs the others nothing.
-  Receiver ReceiverOfDecodes() const {
-    return replica_.micro_batches < static_cast<int32_t>(replica_.stages.size()) ? Receiver::kAsleep
-                                                                                 : Receiver::kAwake;
-  }
-
   // The longest way between two stages, activations of `rows`.
   absl::Duration Hop(int64_t rows, Receiver receiver) const {
     absl::Duration longest;
@@ -286,10 +280,10 @@ class StageClock {
     }
     return longest;
   }
-  absl::Duration TokenHop(int64_t rows) const {
+  absl::Duration TokenHop(int64_t rows, Receiver receiver) const {
     if (replica_.stages.size() < 2) return absl::ZeroDuration();
     return TokenReturnTime(topology_, replica_.stages.back().sites.front(),
-                           replica_.stages.front().sites.front(), rows, ReceiverOfDecodes());
+                           replica_.stages.front().sites.front(), rows, receiver);
   }
 
  private:
@@ -311,13 +305,37 @@ std::vector<StageTime> DecodeTimes(const Replica& replica, const StageClock& clo
 }
 
 absl::StatusOr<schedule::Timeline> Simulate(const Replica& replica, const StageClock& clock,
-                                            const std::vector<StageTime>& times, int32_t steps) {
+                                            const std::vector<StageTime>& times, int32_t steps,
+                                            Receiver receiver) {
   schedule::Costs costs;
   costs.compute = [&](int32_t stage, schedule::MicroBatchId) { return times[stage].total(); };
-  costs.hop = clock.Hop(RowsOf(replica), clock.ReceiverOfDecodes());
-  costs.token_hop = clock.TokenHop(RowsOf(replica));
+  costs.hop = clock.Hop(RowsOf(replica), receiver);
+  costs.token_hop = clock.TokenHop(RowsOf(replica), receiver);
   const auto stages = static_cast<int32_t>(replica.stages.size());
   return schedule::Simulate(schedule::Decode(stages, replica.micro_batches, steps), costs);
+}
+
+// Who waits for longer than a transport spins has fallen asleep. With a micro-batch for each stage
+// those that others wait for are awake; stages that have less to do may sleep, which costs the
+// others nothing.
+absl::StatusOr<Receiver> ReceiverOfDecodes(const Replica& replica, const StageClock& clock,
+                                           const std::vector<StageTime>& times) {
+  const auto stages = static_cast<int32_t>(replica.stages.size());
+  if (replica.micro_batches >= stages) return Receiver::kAwake;
+  SKEIN_ASSIGN_OR_RETURN(const schedule::Timeline timeline,
+                         Simulate(replica, clock, times, kSteps, Receiver::kAwake));
+  absl::Duration busy;
+  for (const StageTime& time : times) busy += replica.micro_batches * time.total();
+  const absl::Duration waits = schedule::FindSteadyState(timeline).step_period - busy / stages;
+  return waits > comm::kSpin ? Receiver::kAsleep : Receiver::kAwake;
+}
+
+absl::StatusOr<schedule::Timeline> SimulateAsRanksWait(const Replica& replica,
+                                                       const StageClock& clock,
+                                                       const std::vector<StageTime>& times,
+                                                       int32_t steps) {
+  SKEIN_ASSIGN_OR_RETURN(const Receiver receiver, ReceiverOfDecodes(replica, clock, times));
+  return Simulate(replica, clock, times, steps, receiver);
 }
 
 // Steady decode.
@@ -331,7 +349,7 @@ absl::Status PredictSteps(const Replica& replica, const StageClock& clock, Repli
   }
   const std::vector<StageTime> times = DecodeTimes(replica, clock);
   SKEIN_ASSIGN_OR_RETURN(const schedule::Timeline timeline,
-                         Simulate(replica, clock, times, kSteps));
+                         SimulateAsRanksWait(replica, clock, times, kSteps));
   const schedule::SteadyState steady = schedule::FindSteadyState(timeline);
   cost.step = steady.step_period;
   cost.bubble = steady.bubble;
@@ -354,13 +372,14 @@ PromptTime TimePrompt(const Replica& replica, const StageClock& clock, const Wor
   while (before < workload.prompt_tokens) {
     const int64_t rows = std::min(replica.max_micro_batch_rows, workload.prompt_tokens - before);
     const bool last = before + rows == workload.prompt_tokens;
-    const absl::Duration hop = clock.Hop(rows, Receiver::kAsleep);
     absl::Duration arrived;
     for (size_t i = 0; i < replica.stages.size(); ++i) {
       const absl::Duration takes = clock.Of(i, {rows, before + rows / 2, 1}, last ? 1 : 0).total();
       stage_free[i] = std::max(stage_free[i], arrived) + takes;
       busy[i] += takes;
-      arrived = stage_free[i] + hop;
+      // The next stage has waited for as long.
+      arrived = stage_free[i] +
+                clock.Hop(rows, takes > comm::kSpin ? Receiver::kAsleep : Receiver::kAwake);
     }
     before += rows;
   }
@@ -409,7 +428,7 @@ absl::StatusOr<schedule::Timeline> SimulateDecodes(const Topology& topology,
                                                    const ModelConfig& model, const Replica& replica,
                                                    const Workload& workload, int32_t steps) {
   const StageClock clock(topology, model, replica, workload);
-  return Simulate(replica, clock, DecodeTimes(replica, clock), steps);
+  return SimulateAsRanksWait(replica, clock, DecodeTimes(replica, clock), steps);
 }
 
 absl::StatusOr<absl::Duration> DecodeStepTime(const Topology& topology, const ModelConfig& model,

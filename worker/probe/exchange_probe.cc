@@ -23,6 +23,7 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/gather_strings.h"
 #include "parallel/comm/operation_tracker.h"
+#include "parallel/comm/patience.h"
 #include "parallel/plan/plan.h"
 #include "proto/convert/machines_json.h"
 #include "topology/topology.h"
@@ -51,10 +52,12 @@ constexpr int kMostSamples = 31;
 constexpr int kLongSamples = 2;
 constexpr absl::Duration kLong = absl::Milliseconds(20);
 constexpr absl::Duration kBudget = absl::Milliseconds(15);  // of one size
+constexpr double kLeastHop = 1e-6;                          // seconds, whatever the noise
 constexpr absl::Duration kTimeout = absl::Minutes(1);
 // A stage on cores computes for so long before it sends: who waits for it sleeps by then, and is
-// woken late.
-constexpr absl::Duration kStageTime = absl::Microseconds(400);
+// woken.
+constexpr absl::Duration kStageTime = absl::Microseconds(1500);
+static_assert(kStageTime > comm::kSpin);
 
 class ExchangeProbe {
  public:
@@ -273,8 +276,7 @@ class ExchangeProbe {
     }
     ExchangeCurve curve = {.exchange = exchange, .ranks = 2};
     for (const int64_t bytes : kSizes) {
-      // The largest take long: 115 ms on a virtual machine whose processes may not read each other.
-      const int calls = is_gpu() || bytes < kMostBytes ? kCalls : 1;
+      const int calls = computes || (!is_gpu() && bytes == kMostBytes) ? 1 : kCalls;
       const auto round = [&]() -> absl::Status {
         const View data = array->executable->port(0, 0).First(bytes / kLeastBytes);
         const Stream stream = array->executable->port_stream(0);
@@ -290,14 +292,14 @@ class ExchangeProbe {
         return RunOnce(*array, 1);
       };
       SKEIN_ASSIGN_OR_RETURN(const Sampled sampled, Time(hop == nullptr, round));
-      double batch = computes ? 2 * calls * absl::ToDoubleSeconds(kStageTime) : 0;
+      double batch = computes ? 2 * absl::ToDoubleSeconds(kStageTime) : 0;
       if (is_gpu()) {
         SKEIN_ASSIGN_OR_RETURN(const Sampled alone,
                                Time(hop == nullptr, [&] { return RunOnce(*array, 1); }));
         batch = alone.median;
       }
-      Add(curve, bytes, std::max(sampled.median - batch, sampled.median / 20) / (2 * calls),
-          sampled.spread);
+      const double least = computes ? 2 * kLeastHop : sampled.median / 20;
+      Add(curve, bytes, std::max(sampled.median - batch, least) / (2 * calls), sampled.spread);
     }
     if (hop != nullptr) SKEIN_RETURN_IF_ERROR(hop->Flush(next == nullptr ? 0 : 1));
     return curve;

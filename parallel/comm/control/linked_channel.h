@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "parallel/comm/control/bell.h"
 #include "parallel/comm/control/control_channel.h"
 #include "parallel/comm/control/link.h"
 #include "parallel/comm/control/shared_segment.h"
 #include "parallel/comm/control/tcp_link.h"
+#include "parallel/comm/shared_memory/bell.h"
 
 namespace skein::comm {
 

@@ -1,11 +1,9 @@
 #include "parallel/comm/control/make_control_channel.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/bytes.h"
+#include "base/random_bytes.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/tls/shared_key_tls.h"
@@ -69,14 +68,6 @@ absl::StatusOr<Address> Decode(std::string_view bytes) {
   while (reader.ok() && address.ips.size() < ips) reader.Get(address.ips.emplace_back());
   if (!reader.Done()) return absl::InternalError("a rank's control address is malformed");
   return address;
-}
-
-absl::StatusOr<std::string> RandomBytes(size_t size) {
-  std::string random(size, '\0');
-  if (getrandom(random.data(), size, 0) != static_cast<ssize_t>(size)) {
-    return ErrnoStatus(errno, "getrandom");
-  }
-  return random;
 }
 
 // As which a follower connects.

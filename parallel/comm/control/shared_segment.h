@@ -1,9 +1,6 @@
 // The memory that the leader of a group shares with the followers of its host.
 //
-//   SegmentHeader | Bell of each rank, 64 bytes apart | per rank: ring to it, ring from it
-//
-// It is a memfd: it has no name, so that nothing stays behind whatever kills the processes. Others
-// open it as /proc/<pid>/fd/<fd>, which the kernel allows to processes of the same user.
+//   Bell of each rank, 64 bytes apart | per rank: ring to it, ring from it
 #pragma once
 
 #include <sys/types.h>
@@ -12,11 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/statusor.h"
-#include "parallel/comm/control/bell.h"
+#include "parallel/comm/shared_memory/bell.h"
+#include "parallel/comm/shared_memory/shared_memory.h"
 
 namespace skein::comm {
 
@@ -44,28 +42,23 @@ class SharedSegment {
   static absl::StatusOr<std::unique_ptr<SharedSegment>> Attach(pid_t pid, int fd, int ranks,
                                                                size_t ring_bytes,
                                                                std::string_view cookie);
-  ~SharedSegment();
-  SharedSegment(const SharedSegment&) = delete;
-  SharedSegment& operator=(const SharedSegment&) = delete;
 
-  int fd() const { return fd_; }
+  int fd() const { return memory_->fd(); }
   // After the last Attach: nobody can find the memory any more.
-  void CloseFile();
+  void CloseFile() { memory_->CloseFile(); }
 
   Bell& bell(int rank) const;
   Ring ring_to(int rank) const { return RingAt(2 * rank); }
   Ring ring_from(int rank) const { return RingAt(2 * rank + 1); }
 
  private:
-  SharedSegment(int fd, int ranks, size_t ring_bytes);
-  absl::Status Map();
+  SharedSegment(std::unique_ptr<SharedMemory> memory, int ranks, size_t ring_bytes)
+      : memory_(std::move(memory)), ranks_(ranks), ring_bytes_(ring_bytes) {}
   Ring RingAt(int index) const;
-  size_t bytes() const;
 
-  int fd_ = -1;
+  std::unique_ptr<SharedMemory> memory_;
   const int ranks_;
   const size_t ring_bytes_;
-  char* base_ = nullptr;
 };
 
 }  // namespace skein::comm

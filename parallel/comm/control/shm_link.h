@@ -7,9 +7,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "parallel/comm/control/bell.h"
 #include "parallel/comm/control/link.h"
 #include "parallel/comm/control/shared_segment.h"
+#include "parallel/comm/shared_memory/bell.h"
 
 namespace skein::comm {
 

@@ -7,9 +7,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "parallel/comm/control/bell.h"
 #include "parallel/comm/control/link.h"
 #include "parallel/comm/control/tcp_socket.h"
+#include "parallel/comm/shared_memory/bell.h"
 
 namespace skein::comm {
 

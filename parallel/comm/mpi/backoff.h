@@ -1,13 +1,16 @@
-// How a rank waits for MPI, which has nothing to sleep on.
+// How a rank waits for MPI, which has nothing to sleep on but a Bell that other ranks of its host
+// ring.
 #pragma once
 
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/precise_timers.h"
+#include "parallel/comm/shared_memory/bell.h"
 
 namespace skein::comm {
 
@@ -18,8 +21,13 @@ namespace skein::comm {
 // quarter came to sleep as long as they may.
 class Backoff {
  public:
-  explicit Backoff(absl::Duration spin) : spin_(spin) {}
+  // bell: what ends a sleep, where there is such.
+  explicit Backoff(absl::Duration spin, Bell* bell = nullptr) : spin_(spin), bell_(bell) {}
 
+  // Call before a poll: what is rung from then on ends the sleep behind it.
+  void Listen() {
+    if (bell_ != nullptr) heard_ = bell_->Count();
+  }
   // Call after a poll that found nothing.
   void Pause() {
     const absl::Time now = absl::Now();
@@ -29,20 +37,27 @@ class Backoff {
       return;
     }
     LetTimersBePrecise();
-    absl::SleepFor(SleepAfter(now - idle_since_));
+    const absl::Duration sleep = SleepAfter(now - idle_since_);
+    if (bell_ != nullptr) {
+      bell_->Wait(heard_, sleep);
+    } else {
+      absl::SleepFor(sleep);
+    }
   }
   static absl::Duration SleepAfter(absl::Duration waited) {
     return std::clamp(waited / kPartOfWait, kShortestSleep, kLongestSleep);
   }
   // Call after a poll that found something.
-  void Reset() { *this = Backoff(spin_); }
+  void Reset() { idle_since_ = absl::InfinitePast(); }
 
  private:
   static constexpr absl::Duration kShortestSleep = absl::Microseconds(20);
   static constexpr absl::Duration kLongestSleep = absl::Milliseconds(3);
   static constexpr int kPartOfWait = 8;
 
-  absl::Duration spin_;
+  const absl::Duration spin_;
+  Bell* const bell_;
+  uint32_t heard_ = 0;
   absl::Time idle_since_ = absl::InfinitePast();
 };
 

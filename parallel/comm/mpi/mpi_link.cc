@@ -1,5 +1,6 @@
 #include "parallel/comm/mpi/mpi_link.h"
 
+#include <algorithm>
 #include <chrono>
 #include <climits>
 #include <cstring>
@@ -13,6 +14,9 @@ namespace skein::comm {
 namespace {
 
 static_assert(sizeof(Call) <= kHeaderBytes);
+
+// Some ten MiB pass within it.
+constexpr absl::Duration kSpinForBytes = absl::Milliseconds(20);
 
 absl::Status CheckFits(size_t bytes) {
   if (bytes <= INT_MAX) return absl::OkStatus();
@@ -40,6 +44,7 @@ absl::Status MpiLink::StartSend(ConstBytes bytes, int to, Lane lane, MPI_Request
   SKEIN_RETURN_IF_ERROR(CheckFits(bytes.size()));
   SKEIN_RETURN_IF_MPI_ERROR(MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE,
                                       group_.world_ranks[to], tag(lane), MPI_COMM_WORLD, &request));
+  wire_.bells().Ring(group_.world_ranks[to]);
   return absl::OkStatus();
 }
 
@@ -51,6 +56,10 @@ absl::Status MpiLink::StartReceive(Bytes bytes, int from, Lane lane, MPI_Request
   return absl::OkStatus();
 }
 
+void MpiLink::RingAll() const {
+  for (const int rank : group_.world_ranks) wire_.bells().Ring(rank);
+}
+
 absl::StatusOr<bool> MpiLink::Await(absl::Span<MPI_Request> requests, For what) {
   RankClock* const clock = what == For::kPeers ? patience_.clock : nullptr;
   int64_t idle_ns = 0;  // the time of the last poll, where it found nothing
@@ -59,8 +68,10 @@ absl::StatusOr<bool> MpiLink::Await(absl::Span<MPI_Request> requests, For what) 
     idle_ns = now_ns;
   };
   finished_.resize(requests.size());
-  Backoff backoff(patience_.spin);
+  Backoff backoff(what == For::kBytes ? std::max(patience_.spin, kSpinForBytes) : patience_.spin,
+                  wire_.bells().own());
   while (true) {
+    backoff.Listen();
     int count = 0;
     SKEIN_RETURN_IF_MPI_ERROR(MPI_Testsome(static_cast<int>(requests.size()), requests.data(),
                                            &count, finished_.data(), MPI_STATUSES_IGNORE));
@@ -68,7 +79,10 @@ absl::StatusOr<bool> MpiLink::Await(absl::Span<MPI_Request> requests, For what) 
       count_wait(Pulse::NowNs());
       idle_ns = 0;
     }
-    if (count == MPI_UNDEFINED) return true;  // no request is left
+    if (count == MPI_UNDEFINED) {          // no request is left
+      if (what == For::kBytes) RingAll();  // their sender waits until they were taken
+      return true;
+    }
     if (count > 0) {
       backoff.Reset();
       continue;
@@ -79,6 +93,8 @@ absl::StatusOr<bool> MpiLink::Await(absl::Span<MPI_Request> requests, For what) 
       if (clock != nullptr) count_wait(now_ns);
     }
     if (std::chrono::steady_clock::now() > patience_.deadline) return false;
+    // Where processes may not read each other's memory, bytes move only while both poll.
+    if (what == For::kBytes) RingAll();
     backoff.Pause();
   }
 }

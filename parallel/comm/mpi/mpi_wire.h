@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "parallel/comm/mpi/host_bells.h"
 
 namespace skein::comm {
 
@@ -30,6 +31,10 @@ class MpiWire {
   // Removes the names of Open MPI's files in /dev/shm, once all ranks have met.
   absl::Status HideSegments();
 
+  // By which ranks of this host wake each other; from the start there are none.
+  const HostBells& bells() const { return bells_; }
+  void set_bells(HostBells bells) { bells_ = std::move(bells); }
+
   // Takes over requests that nobody waits for any more, and a buffer that they may still use.
   void Abandon(absl::Span<const MPI_Request> requests, std::vector<std::byte> buffer);
 
@@ -41,6 +46,7 @@ class MpiWire {
   int rank_ = 0;
   int size_ = 1;
   int largest_tag_ = 0;
+  HostBells bells_;
   std::vector<std::string> hidden_segments_;
   std::vector<MPI_Request> abandoned_;
   std::vector<std::vector<std::byte>> buffers_;

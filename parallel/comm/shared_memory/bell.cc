@@ -1,4 +1,4 @@
-#include "parallel/comm/control/bell.h"
+#include "parallel/comm/shared_memory/bell.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>

@@ -1,0 +1,14 @@
+// What nobody can guess: keys, nonces, cookies.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace skein {
+
+// Of the kernel; 256 at most come whole.
+absl::StatusOr<std::string> RandomBytes(size_t bytes);
+
+}  // namespace skein
