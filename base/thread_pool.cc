@@ -1,8 +1,8 @@
 #include "base/thread_pool.h"
 
 #include <sched.h>
+
 #include <chrono>
-#include <cstdlib>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +12,7 @@ namespace skein {
 namespace {
 
 constexpr int kSpins = 500;  // some 20 us of pauses
+constexpr std::chrono::microseconds kYields{200};
 
 void Pause() {
 #if defined(__x86_64__)
@@ -19,21 +20,19 @@ void Pause() {
 #endif
 }
 
-// Returns once `atomic` differs from `value`: soon by spinning, later by sleeping.
+// Returns once `atomic` differs from `value`: soon by spinning, then by yielding, later by
+// sleeping.
 template <typename T>
 void AwaitChange(const std::atomic<T>& atomic, T value) {
   for (int i = 0; i < kSpins; ++i) {
     if (atomic.load(std::memory_order_acquire) != value) return;
     Pause();
   }
-  static const int us = getenv("POOL_US") ? atoi(getenv("POOL_US")) : 0;
-  if (us > 0) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(us);
-    do {
-      sched_yield();
-      if (atomic.load(std::memory_order_acquire) != value) return;
-    } while (std::chrono::steady_clock::now() < end);
-  }
+  const auto end = std::chrono::steady_clock::now() + kYields;
+  do {
+    sched_yield();
+    if (atomic.load(std::memory_order_acquire) != value) return;
+  } while (std::chrono::steady_clock::now() < end);
   atomic.wait(value, std::memory_order_acquire);
 }
 

@@ -25,7 +25,7 @@ bool HasRates(const DeviceRates& rates) { return !rates.reads.empty() && !rates.
 
 // How far a working set is on its way from one that is known to the next, in doublings: of what
 // lies between, a cache holds less and less.
-double PartBetween(int64_t below, int64_t above, int64_t working_set_bytes) {
+double DoublingsBetween(int64_t below, int64_t above, int64_t working_set_bytes) {
   const auto doublings = [](int64_t bytes) { return std::log2(static_cast<double>(bytes)); };
   return (doublings(working_set_bytes) - doublings(below)) / (doublings(above) - doublings(below));
 }
@@ -33,6 +33,35 @@ double PartBetween(int64_t below, int64_t above, int64_t working_set_bytes) {
 // Times are between those of rates, not rates.
 double RateBetween(double below, double above, double part) {
   return 1 / ((1 - part) / below + part / above);
+}
+
+// Bytes/s of a core: see the public one.
+double ReadBytesPerS(const DeviceRates& rates, int64_t working_set_bytes, bool together) {
+  const auto of = [&](const topology::ReadRate& read) {
+    return together ? read.together_bytes_per_s : read.alone_bytes_per_s;
+  };
+  const auto above = std::find_if(rates.reads.begin(), rates.reads.end(), [&](const auto& read) {
+    return read.working_set_bytes >= working_set_bytes;
+  });
+  if (above == rates.reads.end()) return of(rates.reads.back());
+  if (above == rates.reads.begin()) return of(*above);
+  const auto below = above - 1;
+  return RateBetween(
+      of(*below), of(*above),
+      DoublingsBetween(below->working_set_bytes, above->working_set_bytes, working_set_bytes));
+}
+
+// The same of what was measured of fewer working sets than reads were: as far as the time of reads
+// is on its way, where that tells.
+double PartBetween(const DeviceRates& rates, int64_t below, int64_t above,
+                   int64_t working_set_bytes) {
+  constexpr double kTells = 1.2;  // of two times: beyond the noise of both
+  const auto time = [&](int64_t set) { return 1 / ReadBytesPerS(rates, set, /*together=*/true); };
+  if (rates.reads.empty() || time(above) < kTells * time(below)) {
+    return DoublingsBetween(below, above, working_set_bytes);
+  }
+  const double part = (time(working_set_bytes) - time(below)) / (time(above) - time(below));
+  return std::clamp(part, 0.0, 1.0);
 }
 
 using Products = absl::Span<const topology::ProductRate>;
@@ -79,8 +108,8 @@ absl::Span<const Point> OfFirstWorkingSet(absl::Span<const Point> points) {
 // What `time_of` the points of one working set says, between those of two. `points` are by working
 // sets; those that caches do not hold stand last, with the working set 0.
 template <typename Point, typename TimeOf>
-double TimeOfWorkingSet(absl::Span<const Point> points, int64_t working_set_bytes,
-                        const TimeOf& time_of) {
+double TimeOfWorkingSet(const DeviceRates& rates, absl::Span<const Point> points,
+                        int64_t working_set_bytes, const TimeOf& time_of) {
   absl::Span<const Point> at = OfFirstWorkingSet(points);
   double time = time_of(at);
   while (at.front().working_set_bytes != 0 && at.front().working_set_bytes < working_set_bytes &&
@@ -90,7 +119,8 @@ double TimeOfWorkingSet(absl::Span<const Point> points, int64_t working_set_byte
     const int64_t holds = above.front().working_set_bytes;
     const double next = time_of(above);
     if (holds > working_set_bytes) {
-      const double part = PartBetween(at.front().working_set_bytes, holds, working_set_bytes);
+      const double part =
+          PartBetween(rates, at.front().working_set_bytes, holds, working_set_bytes);
       time += part * (next - time);
     } else {
       time = next;
@@ -198,22 +228,7 @@ const DeviceRates& RatesOf(const topology::Topology& topology, const Site& site)
 }
 
 double ReadBytesPerS(const DeviceRates& rates, int64_t working_set_bytes, const CoreShare& share) {
-  const auto of = [&](const topology::ReadRate& read) {
-    return share.together ? read.together_bytes_per_s : read.alone_bytes_per_s;
-  };
-  const auto above = std::find_if(rates.reads.begin(), rates.reads.end(), [&](const auto& read) {
-    return read.working_set_bytes >= working_set_bytes;
-  });
-  double of_core = of(rates.reads.back());
-  if (above == rates.reads.begin()) {
-    of_core = of(*above);
-  } else if (above != rates.reads.end()) {
-    const auto below = above - 1;
-    of_core = RateBetween(
-        of(*below), of(*above),
-        PartBetween(below->working_set_bytes, above->working_set_bytes, working_set_bytes));
-  }
-  return of_core * share.threads * share.of_a_core;
+  return ReadBytesPerS(rates, working_set_bytes, share.together) * share.threads * share.of_a_core;
 }
 
 topology::Overhead OverheadOf(const DeviceRates& rates, int64_t rows) {
@@ -237,7 +252,7 @@ topology::AttentionRate AttentionOf(const DeviceRates& rates, int64_t working_se
       return time(below) + part * (time(above) - time(below));
     };
     const double time =
-        TimeOfWorkingSet(absl::MakeConstSpan(rates.attention), working_set_bytes, time_of);
+        TimeOfWorkingSet(rates, absl::MakeConstSpan(rates.attention), working_set_bytes, time_of);
     return time > 0 ? share.threads * share.of_a_core / time : 0;
   };
   return {.rows = rows,
@@ -250,9 +265,9 @@ double OperationsPerS(const DeviceRates& rates, absl::Span<const model::TypeShar
                       int64_t working_set_bytes, int64_t rows, const CoreShare& share) {
   double time = 0;
   for (const model::TypeShare& of : types) {
-    time +=
-        of.share * TimeOfWorkingSet(OfDType(rates, StandInFor(rates, of.dtype)), working_set_bytes,
-                                    [&](Products products) { return TimeOfRows(products, rows); });
+    const Products products = OfDType(rates, StandInFor(rates, of.dtype));
+    time += of.share * TimeOfWorkingSet(rates, products, working_set_bytes,
+                                        [&](Products of_set) { return TimeOfRows(of_set, rows); });
   }
   return static_cast<double>(rows) * share.threads * share.of_a_core / time;
 }

@@ -51,12 +51,13 @@ double ReadBytesPerS(const topology::DeviceRates& rates, int64_t working_set_byt
 // proportion, of fewer and more rows as of the nearest.
 topology::Overhead OverheadOf(const topology::DeviceRates& rates, int64_t rows);
 
-// Of so many decodes at once of a working set, as of reads, of all threads: between the rows that
+// Of so many decodes at once of a working set, of all threads; between two sets that are known as
+// reads are between them, where those tell, else by doublings. Between the rows that
 // are known in proportion, of fewer and more as of the nearest. Needs attention's rates.
 topology::AttentionRate AttentionOf(const topology::DeviceRates& rates, int64_t working_set_bytes,
                                     int64_t rows, const CoreShare& share = {});
 
-// Of products of so many rows with weights of a working set, as of reads; between the rows that are
+// Of products of so many rows with weights of a working set, likewise; between the rows that are
 // known in proportion. `types` have parts of the weights. For one that is not among the rates, the
 // first that is stands in; for a quantised one that with blocks as long, if there are, and the most
 // like bits. Needs a rate.

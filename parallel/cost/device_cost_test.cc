@@ -77,6 +77,19 @@ TEST(DeviceCostTest, ProductsGoByRows) {
   EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kF16, 0, 1), 1e9);  // the first stands for it
 }
 
+// A cache that holds 64 MiB: products with as many bytes of weights are as those with 4 MiB.
+TEST(DeviceCostTest, ProductsGoByWhatReadsSayOfCaches) {
+  DeviceRates rates;
+  rates.reads = {{1 << 20, 30e9, 30e9}, {1 << 26, 30e9, 30e9}, {1 << 30, 6e9, 6e9}};
+  rates.products = {{DType::kF32, 1 << 22, 1, 4e9}, {DType::kF32, 1 << 30, 1, 1e9}};
+  EXPECT_NEAR(OperationsOf(rates, DType::kF32, 1 << 26, 1), 4e9, 1);
+  const double half_way = 2 / (1 / 4e9 + 1 / 1e9);
+  EXPECT_NEAR(OperationsOf(rates, DType::kF32, 1 << 28, 1), half_way, 1);
+  // Reads that are all alike tell nothing.
+  rates.reads = {{1 << 30, 30e9, 30e9}};
+  EXPECT_NEAR(OperationsOf(rates, DType::kF32, 1 << 26, 1), half_way, 1);
+}
+
 TEST(DeviceCostTest, MixedTypesTakeTheirTimesTogether) {
   const DeviceRates rates = Rates();
   // Of an operation, half of 1 ns and half of 0.5.

@@ -33,9 +33,9 @@ constexpr DType kQuantized[] = {DType::kQ8_0, DType::kQ4_0, DType::kFp8, DType::
                                 DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
 
 constexpr int32_t kCpuRows[] = {1, 4, 16, 64};
-// The first of these, of weights beyond caches: what more rows compute takes longer than to read
-// them.
-constexpr int32_t kReadBoundRows[] = {1, 4};
+// The first of these, of weights beyond caches. More rows are bound by arithmetic as the last of
+// these are.
+constexpr int32_t kLargeRows[] = {1, 4, 16};
 constexpr int32_t kGpuRows[] = {1, 8, 64, 256};
 constexpr int32_t kGpuPrompts[] = {512, 2048};
 // Of steps that hold next to nothing. A GPU's few rows go by one kernel, and more by a graph; of
@@ -102,7 +102,7 @@ class LayerProbe {
         ProbeShape shape = kLargeOnCpu;
         shape.layers = std::max<int64_t>(1, LargeBytes() / LayerBytes(shape, dtype));
         const size_t of_large = rates_.products.size();
-        SKEIN_RETURN_IF_ERROR(TimeShape(shape, dtype, kReadBoundRows));
+        SKEIN_RETURN_IF_ERROR(TimeShape(shape, dtype, kLargeRows));
         large.assign(rates_.products.begin() + of_large, rates_.products.end());
         rates_.products.resize(of_large);
       }
@@ -119,9 +119,10 @@ class LayerProbe {
   // there even where it is read from end to end.
   int64_t LargeBytes() const { return std::min(8 * options_.cache_bytes, kMostLarge); }
 
-  // Adds products with weights beyond caches, as `large` has them for few rows of its dtype. The
-  // newest set is in a cache: its rates begin at `newest`. What few rows take longer beyond caches
-  // grows with a dtype's bytes; more rows are bound by arithmetic, wherever weights are.
+  // Adds products with weights beyond caches, as `large` has them for the first rows of its dtype.
+  // The newest set is in a cache: its rates begin at `newest`. What rows take longer beyond caches
+  // grows with a dtype's bytes. What they take less does not: threads wait for each other less
+  // often in larger products.
   void AddLarge(DType dtype, size_t newest, const std::vector<topology::ProductRate>& large) {
     if (in_cache_.empty()) {
       in_cache_.assign(rates_.products.begin() + newest, rates_.products.end());
@@ -132,9 +133,14 @@ class LayerProbe {
       topology::ProductRate rate = rates_.products[newest + i];
       rate.working_set_bytes = large.front().working_set_bytes;
       if (i < large.size()) {
-        const double longer =
-            std::max(0.0, 1 / large[i].operations_per_s - 1 / in_cache_[i].operations_per_s);
-        rate.operations_per_s = 1 / (1 / rate.operations_per_s + relative * longer);
+        const double longer = 1 / large[i].operations_per_s - 1 / in_cache_[i].operations_per_s;
+        const double in_cache = 1 / rate.operations_per_s;
+        // Whatever the noise of the measurements, it is no more than twice as fast.
+        rate.operations_per_s =
+            1 / std::max(in_cache + (longer > 0 ? relative * longer : longer), in_cache / 2);
+      } else {
+        rate.operations_per_s *= rates_.products.back().operations_per_s /
+                                 rates_.products[newest + i - 1].operations_per_s;
       }
       rates_.products.push_back(rate);
     }
