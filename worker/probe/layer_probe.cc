@@ -22,8 +22,8 @@ using topology::DeviceRates;
 // Its products are short beside what it costs to begin them.
 constexpr ProbeShape kNothing = {64, 64, 1, 64, 1};
 constexpr int64_t kManyLayers = 9;
-// Of 1B's and 8B's shape, narrower for a CPU: what is multiplied is far beyond caches.
-constexpr ProbeShape kLargeOnCpu = {1536, 4608, 24, 64, 1};
+// A 1B's: what is multiplied is far beyond caches.
+constexpr ProbeShape kLargeOnCpu = {2048, 8192, 32, 64, 1};
 // Some 2 and 14 MB of bf16, for models that stay in caches.
 constexpr ProbeShape kSmall = {256, 768, 4, 64, 1};
 constexpr ProbeShape kMiddle = {512, 1536, 8, 64, 2};
