@@ -28,13 +28,13 @@ class Backoff {
   void Listen() {
     if (bell_ != nullptr) heard_ = bell_->Count();
   }
-  // Call after a poll that found nothing.
-  void Pause() {
+  // Call after a poll that found nothing. False: it was a yield.
+  bool Pause() {
     const absl::Time now = absl::Now();
     if (idle_since_ == absl::InfinitePast()) idle_since_ = now;
     if (now - idle_since_ < spin_) {
       sched_yield();
-      return;
+      return false;
     }
     LetTimersBePrecise();
     const absl::Duration sleep = SleepAfter(now - idle_since_);
@@ -43,6 +43,7 @@ class Backoff {
     } else {
       absl::SleepFor(sleep);
     }
+    return true;
   }
   static absl::Duration SleepAfter(absl::Duration waited) {
     return std::clamp(waited / kPartOfWait, kShortestSleep, kLongestSleep);

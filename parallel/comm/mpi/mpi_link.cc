@@ -15,8 +15,8 @@ namespace {
 
 static_assert(sizeof(Call) <= kHeaderBytes);
 
-// Some ten MiB pass within it.
-constexpr absl::Duration kSpinForBytes = absl::Milliseconds(20);
+// Some 100 MiB pass within it.
+constexpr absl::Duration kSpinForBytes = absl::Milliseconds(100);
 
 absl::Status CheckFits(size_t bytes) {
   if (bytes <= INT_MAX) return absl::OkStatus();
@@ -56,8 +56,10 @@ absl::Status MpiLink::StartReceive(Bytes bytes, int from, Lane lane, MPI_Request
   return absl::OkStatus();
 }
 
-void MpiLink::RingAll() const {
-  for (const int rank : group_.world_ranks) wire_.bells().Ring(rank);
+void MpiLink::RingOthers() const {
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank != group_.rank) wire_.bells().Ring(group_.world_ranks[rank]);
+  }
 }
 
 absl::StatusOr<bool> MpiLink::Await(absl::Span<MPI_Request> requests, For what) {
@@ -79,8 +81,8 @@ absl::StatusOr<bool> MpiLink::Await(absl::Span<MPI_Request> requests, For what) 
       count_wait(Pulse::NowNs());
       idle_ns = 0;
     }
-    if (count == MPI_UNDEFINED) {          // no request is left
-      if (what == For::kBytes) RingAll();  // their sender waits until they were taken
+    if (count == MPI_UNDEFINED) {             // no request is left
+      if (what == For::kBytes) RingOthers();  // their sender waits until they were taken
       return true;
     }
     if (count > 0) {
@@ -93,9 +95,9 @@ absl::StatusOr<bool> MpiLink::Await(absl::Span<MPI_Request> requests, For what) 
       if (clock != nullptr) count_wait(now_ns);
     }
     if (std::chrono::steady_clock::now() > patience_.deadline) return false;
+    const bool slept = backoff.Pause();
     // Where processes may not read each other's memory, bytes move only while both poll.
-    if (what == For::kBytes) RingAll();
-    backoff.Pause();
+    if (what == For::kBytes && !slept) RingOthers();
   }
 }
 

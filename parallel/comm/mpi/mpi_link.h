@@ -77,7 +77,7 @@ class MpiLink {
   absl::StatusOr<bool> Await(absl::Span<MPI_Request> requests, For what);
 
  private:
-  void RingAll() const;
+  void RingOthers() const;
   int tag(Lane lane) const { return group_.context * kLanes + lane; }
 
   MpiWire& wire_;
