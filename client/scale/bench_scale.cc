@@ -96,6 +96,18 @@ class Experiment {
 
   absl::Status Run() {
     SKEIN_RETURN_IF_ERROR(CheckSizes());
+    const absl::Status status = RunRounds();
+    // What was measured before an error is told.
+    if (!status.ok() && result_.Errors().empty()) return status;
+    absl::PrintF("predicted and measured\n%s", FormatScaling(result_));
+    if (!flags_.svg_file.empty()) {
+      SKEIN_RETURN_IF_ERROR(Annotate(WriteFile(flags_.svg_file, ScalingSvg(result_)), "--svg"));
+    }
+    return status.ok() ? CheckErrors() : status;
+  }
+
+ private:
+  absl::Status RunRounds() {
     for (int32_t round = 0; round < flags_.rounds; ++round) {
       // What a host does in a second changes within minutes where it has neighbours.
       for (const int32_t ranks : flags_.ranks) {
@@ -109,14 +121,9 @@ class Experiment {
         }
       }
     }
-    absl::PrintF("predicted and measured\n%s", FormatScaling(result_));
-    if (!flags_.svg_file.empty()) {
-      SKEIN_RETURN_IF_ERROR(Annotate(WriteFile(flags_.svg_file, ScalingSvg(result_)), "--svg"));
-    }
-    return CheckErrors();
+    return absl::OkStatus();
   }
 
- private:
   int32_t BatchOf(int32_t batch, int32_t ranks) const {
     return flags_.weak ? batch * ranks : batch;
   }

@@ -12,8 +12,8 @@ namespace skein::comm {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-// Long enough that the stages of a small model stay awake from step to step (waking one takes some
-// 100 us on a virtual machine), short beside the steps of a large one.
+// Long enough that the stages of a small model stay awake from step to step (waking one takes 70
+// to 270 us on a virtual machine), short beside the steps of a large one.
 inline constexpr absl::Duration kSpin = absl::Milliseconds(1);
 
 struct Patience {

@@ -35,8 +35,8 @@ double RateBetween(double below, double above, double part) {
   return 1 / ((1 - part) / below + part / above);
 }
 
-// Bytes/s of a core: see the public one.
-double ReadBytesPerS(const DeviceRates& rates, int64_t working_set_bytes, bool together) {
+// As ReadBytesPerS, of one core.
+double CoreReadsBytesPerS(const DeviceRates& rates, int64_t working_set_bytes, bool together) {
   const auto of = [&](const topology::ReadRate& read) {
     return together ? read.together_bytes_per_s : read.alone_bytes_per_s;
   };
@@ -51,12 +51,14 @@ double ReadBytesPerS(const DeviceRates& rates, int64_t working_set_bytes, bool t
       DoublingsBetween(below->working_set_bytes, above->working_set_bytes, working_set_bytes));
 }
 
-// The same of what was measured of fewer working sets than reads were: as far as the time of reads
-// is on its way, where that tells.
+// The same of what was measured of fewer working sets than reads were, beside others: as far as the
+// time of reads beside others is on its way, where that tells.
 double PartBetween(const DeviceRates& rates, int64_t below, int64_t above,
                    int64_t working_set_bytes) {
   constexpr double kTells = 1.2;  // of two times: beyond the noise of both
-  const auto time = [&](int64_t set) { return 1 / ReadBytesPerS(rates, set, /*together=*/true); };
+  const auto time = [&](int64_t set) {
+    return 1 / CoreReadsBytesPerS(rates, set, /*together=*/true);
+  };
   if (rates.reads.empty() || time(above) < kTells * time(below)) {
     return DoublingsBetween(below, above, working_set_bytes);
   }
@@ -228,7 +230,8 @@ const DeviceRates& RatesOf(const topology::Topology& topology, const Site& site)
 }
 
 double ReadBytesPerS(const DeviceRates& rates, int64_t working_set_bytes, const CoreShare& share) {
-  return ReadBytesPerS(rates, working_set_bytes, share.together) * share.threads * share.of_a_core;
+  return CoreReadsBytesPerS(rates, working_set_bytes, share.together) * share.threads *
+         share.of_a_core;
 }
 
 topology::Overhead OverheadOf(const DeviceRates& rates, int64_t rows) {

@@ -51,9 +51,9 @@ double ReadBytesPerS(const topology::DeviceRates& rates, int64_t working_set_byt
 // proportion, of fewer and more rows as of the nearest.
 topology::Overhead OverheadOf(const topology::DeviceRates& rates, int64_t rows);
 
-// Of so many decodes at once of a working set, of all threads; between two sets that are known as
-// reads are between them, where those tell, else by doublings. Between the rows that
-// are known in proportion, of fewer and more as of the nearest. Needs attention's rates.
+// Of so many decodes at once of a working set, of all threads. Between two sets that are known it
+// changes as reads do, where those tell, else by doublings; between the rows that are known in
+// proportion; fewer and more rows are as the nearest. Needs attention's rates.
 topology::AttentionRate AttentionOf(const topology::DeviceRates& rates, int64_t working_set_bytes,
                                     int64_t rows, const CoreShare& share = {});
 

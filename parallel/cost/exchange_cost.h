@@ -14,8 +14,8 @@ namespace skein::cost {
 // Of all links of one pair together. Needs rates (CheckRates), and a fabric between hosts.
 topology::LinkRate LinkBetween(const topology::Topology& topology, const Site& a, const Site& b);
 
-// kAsleep: who receives has waited for so long that it sleeps; on cores it wakes late. kAwake: it
-// polls still.
+// kAsleep: who receives has waited for so long that it sleeps; on cores it must be woken. kAwake:
+// it polls still.
 enum class Receiver : uint8_t { kAsleep, kAwake };
 
 // A message of `bytes`, one way.

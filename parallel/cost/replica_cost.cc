@@ -98,14 +98,14 @@ absl::Duration ComputeTime(const Topology& topology, const ModelConfig& model, c
                                                              working_set_bytes, rows, stage.share));
     double multiplying = std::max(products.bytes / read, products.operations / multiplied);
     if (site.gpu < 0 && !stage.share.together) {
-      // Products were measured beside others. What they take longer than in a cache is reads, which
-      // take less alone.
+      // Products were measured beside others. What they take longer than in a cache, where they do,
+      // is reads, which take less alone.
       const double beside = ReadBytesPerS(rates, working_set_bytes, Beside(stage.share));
       const double saved = products.bytes / beside - products.bytes / read;
       const double in_cache =
           products.operations /
           OperationsPerS(rates, types, /*working_set_bytes=*/1, rows, stage.share);
-      const double least = std::max(products.bytes / read, in_cache);
+      const double least = std::max(products.bytes / read, std::min(in_cache, multiplying));
       multiplying = std::min(multiplying, std::max(multiplying - saved, least));
     }
     const double seconds = multiplying + attended;
@@ -372,14 +372,17 @@ PromptTime TimePrompt(const Replica& replica, const StageClock& clock, const Wor
   while (before < workload.prompt_tokens) {
     const int64_t rows = std::min(replica.max_micro_batch_rows, workload.prompt_tokens - before);
     const bool last = before + rows == workload.prompt_tokens;
+    const absl::Duration asleep = clock.Hop(rows, Receiver::kAsleep);
+    const absl::Duration awake = clock.Hop(rows, Receiver::kAwake);
     absl::Duration arrived;
     for (size_t i = 0; i < replica.stages.size(); ++i) {
       const absl::Duration takes = clock.Of(i, {rows, before + rows / 2, 1}, last ? 1 : 0).total();
       stage_free[i] = std::max(stage_free[i], arrived) + takes;
       busy[i] += takes;
-      // The next stage has waited for as long.
-      arrived = stage_free[i] +
-                clock.Hop(rows, takes > comm::kSpin ? Receiver::kAsleep : Receiver::kAwake);
+      if (i + 1 == replica.stages.size()) break;
+      // Nothing was before the first chunk.
+      const bool sleeps = before == 0 || stage_free[i] - stage_free[i + 1] > comm::kSpin;
+      arrived = stage_free[i] + (sleeps ? asleep : awake);
     }
     before += rows;
   }

@@ -207,6 +207,30 @@ TEST(ReplicaCostTest, HopsTakeTime) {
   EXPECT_NEAR(by_messages(9, 30) - by_messages(9, 20), 2 * 10, 0.1);
 }
 
+// A rank that waits for less than comm::kSpin is awake, with fewer micro-batches than stages, too.
+TEST(ReplicaCostTest, WhoWaitsBrieflyIsAwake) {
+  Topology two = *MakePreset("dgx-h100", 2);
+  Replica replica = Even(1, 2, 1);
+  replica.stages[0].layers = {0, 1};
+  replica.stages[1] = {.layers = {1, 2}, .sites = {{1, 0}}};
+  model::ModelConfig small = Llama8B();
+  small.num_layers = 2;
+  const auto cost = [&](double asleep_ms, double awake_ms) {
+    for (topology::Host& host : two.hosts) {
+      host.exchanges = {
+          {topology::Exchange::kSendReceive, 2, true, {{1, absl::Milliseconds(asleep_ms)}}},
+          {topology::Exchange::kSendToAwake, 2, true, {{1, absl::Milliseconds(awake_ms)}}}};
+    }
+    return PredictReplica(two, small, replica, {512, 256, 1}).value_or(ReplicaCost{});
+  };
+  EXPECT_EQ(cost(9, 0.1).step, cost(4, 0.1).step);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(cost(9, 0.2).step - cost(9, 0.1).step), 2 * 0.1, 0.01);
+  // Messages that take so long themselves let it fall asleep.
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(cost(9, 3).step - cost(4, 3).step), 2 * 5, 0.01);
+  // A prompt finds all asleep.
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(cost(9, 0.1).ttft - cost(4, 0.1).ttft), 5, 0.01);
+}
+
 // Stages work on the chunks of one prompt at the same time.
 TEST(ReplicaCostTest, ChunksOfAPromptFollowEachOther) {
   Replica replica = Even(1, 4, 1);

@@ -108,7 +108,8 @@ TEST(HangTest, AStoppedRankIsNamedWithItsOperationAndThoseWhoWait) {
   EXPECT_TRUE(job.Wait(kBound).has_value());
 }
 
-// As a follower does that waits for an order, and nowhere else: waiting for MPI it naps.
+// As a follower's first thread does that waits for an order. Another one waits for MPI, on a futex,
+// too.
 bool WaitUntilItSleepsOnAFutex(pid_t thread, absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   while (absl::Now() < deadline) {

@@ -23,7 +23,8 @@ enter_hosts() {
     printf '127.0.0.1 localhost\n10.77.0.1 head\n' >"$work/hosts"
     mount --bind "$work/hosts" /etc/hosts
     make_agent
-    trap 'echo "FAILED: line $LINENO: $BASH_COMMAND" >&2; cat "$work"/*.log >&2 2>/dev/null || true' ERR
+    set -E
+    trap 'echo "FAILED: ${BASH_SOURCE[0]}:$LINENO: $BASH_COMMAND" >&2; cat "$work"/*.log >&2 2>/dev/null || true' ERR
     return
   fi
   local user=(--user --map-root-user)

@@ -153,6 +153,7 @@ class Bystander:
 
     def __init__(self, address):
         self.address, self.longest, self.events, self.failures, self.over = address, 0.0, 0, [], False
+        self.connected, self.refused = 0, 0
         self.threads = [threading.Thread(target=self.watch, args=(of,)) for of in (self.stream, self.ask)]
         for thread in self.threads:
             thread.start()
@@ -172,12 +173,14 @@ class Bystander:
         in all counts."""
         begin = time.monotonic()
         while True:
+            client = Client(self.address)
             try:
-                client = Client(self.address)
                 assert client.call(1, HEALTH) == message(b"\x08\x01")
-                self.longest = max(self.longest, time.monotonic() - begin)
+                self.longest, self.connected = max(self.longest, time.monotonic() - begin), self.connected + 1
                 return client
-            except (OSError, EOFError):
+            except ConnectionResetError:
+                client.close()
+                self.refused += 1
                 if time.monotonic() - begin > LONGEST_WAIT_S:
                     raise
             time.sleep(0.02)
@@ -441,7 +444,8 @@ def main(probes, seconds):
                 died = cluster.coordinator.poll()
                 grown = most - before
                 print(f"{probe.__name__}: grew by {grown / (1 << 20):.1f} MiB, others waited {bystander.longest:.2f} s at most, "
-                      f"{bystander.events} events", flush=True)
+                      f"{bystander.events} events, {bystander.refused} of their {bystander.refused + bystander.connected} "
+                      "connections were refused", flush=True)
                 wrong = list(bystander.failures)
                 if died is not None:
                     wrong.append(f"the coordinator ended with {died}")
@@ -449,6 +453,8 @@ def main(probes, seconds):
                     wrong.append(f"it grew by {grown} bytes")
                 if bystander.longest > LONGEST_WAIT_S or bystander.events == 0:
                     wrong.append("others waited too long")
+                if bystander.refused > bystander.connected:
+                    wrong.append("most of others' connections were refused")
                 if wrong:
                     failed.append(f"{probe.__name__}: {'; '.join(wrong)}")
                 if died is not None:

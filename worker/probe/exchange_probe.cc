@@ -166,7 +166,9 @@ class ExchangeProbe {
 
   // Seconds of a call, of as many samples as rank 0 says, so that all ranks make as many; those
   // that are `idle` make none.
-  absl::StatusOr<Sampled> Time(bool idle, absl::FunctionRef<absl::Status()> call) {
+  // `computes`: how long a call takes beside what is measured, which is left out.
+  absl::StatusOr<Sampled> Time(bool idle, absl::FunctionRef<absl::Status()> call,
+                               absl::Duration computes = absl::ZeroDuration()) {
     absl::Duration first;
     if (!idle) {
       SKEIN_RETURN_IF_ERROR(call());  // what meets or is chosen at the first time
@@ -183,7 +185,7 @@ class ExchangeProbe {
     for (int32_t i = 0; !idle && i < samples; ++i) {
       const absl::Time begin = absl::Now();
       SKEIN_RETURN_IF_ERROR(call());
-      seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin));
+      seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin - computes));
     }
     return idle ? Sampled{} : Summarise(std::move(seconds));
   }
@@ -291,8 +293,10 @@ class ExchangeProbe {
         array->executable->After(0, stream);
         return RunOnce(*array, 1);
       };
-      SKEIN_ASSIGN_OR_RETURN(const Sampled sampled, Time(hop == nullptr, round));
-      double batch = computes ? 2 * absl::ToDoubleSeconds(kStageTime) : 0;
+      SKEIN_ASSIGN_OR_RETURN(
+          const Sampled sampled,
+          Time(hop == nullptr, round, computes ? 2 * kStageTime : absl::ZeroDuration()));
+      double batch = 0;
       if (is_gpu()) {
         SKEIN_ASSIGN_OR_RETURN(const Sampled alone,
                                Time(hop == nullptr, [&] { return RunOnce(*array, 1); }));

@@ -158,8 +158,7 @@ class HostProbe {
     const int64_t most =
         std::clamp(host_.memory_bytes / 8 / ranks, 128 * kMiB,
                    std::max(std::min(4 * host_.l3_bytes / ranks, kMostRead), 256 * kMiB));
-    return {kMiB,      4 * kMiB,  8 * kMiB,           16 * kMiB,
-            32 * kMiB, 64 * kMiB, most / kMiB * kMiB};
+    return {kMiB, 4 * kMiB, 8 * kMiB, 16 * kMiB, 32 * kMiB, 64 * kMiB, most / kMiB * kMiB};
   }
 
   // Bytes a second of each thread, by working set.

@@ -22,7 +22,7 @@ using topology::DeviceRates;
 // Its products are short beside what it costs to begin them.
 constexpr ProbeShape kNothing = {64, 64, 1, 64, 1};
 constexpr int64_t kManyLayers = 9;
-// A 1B's: what is multiplied is far beyond caches.
+// A 1B's: what is multiplied is beyond caches, but for the largest.
 constexpr ProbeShape kLargeOnCpu = {2048, 8192, 32, 64, 1};
 // Some 2 and 14 MB of bf16, for models that stay in caches.
 constexpr ProbeShape kSmall = {256, 768, 4, 64, 1};
@@ -121,8 +121,8 @@ class LayerProbe {
 
   // Adds products with weights beyond caches, as `large` has them for the first rows of its dtype.
   // The newest set is in a cache: its rates begin at `newest`. What rows take longer beyond caches
-  // grows with a dtype's bytes. What they take less does not: threads wait for each other less
-  // often in larger products.
+  // grows with a dtype's bytes. Rows bound by arithmetic take less: in larger products threads wait
+  // for each other less often, whatever the dtype.
   void AddLarge(DType dtype, size_t newest, const std::vector<topology::ProductRate>& large) {
     if (in_cache_.empty()) {
       in_cache_.assign(rates_.products.begin() + newest, rates_.products.end());

@@ -5,11 +5,8 @@
 namespace skein::comm {
 namespace {
 
-constexpr size_t kBellBytes = 64;  // a cache line each
-static_assert(sizeof(Bell) <= kBellBytes);
-
 size_t BytesOf(int ranks, size_t ring_bytes) {
-  return ranks * (kBellBytes + 2 * (sizeof(Ring::State) + ring_bytes));
+  return ranks * (sizeof(Bell) + 2 * (sizeof(Ring::State) + ring_bytes));
 }
 
 }  // namespace
@@ -28,13 +25,11 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Attach(pid_t pid, 
   return std::unique_ptr<SharedSegment>(new SharedSegment(std::move(memory), ranks, ring_bytes));
 }
 
-Bell& SharedSegment::bell(int rank) const {
-  return *reinterpret_cast<Bell*>(memory_->data() + rank * kBellBytes);
-}
+Bell& SharedSegment::bell(int rank) const { return reinterpret_cast<Bell*>(memory_->data())[rank]; }
 
 Ring SharedSegment::RingAt(int index) const {
   std::byte* const place =
-      memory_->data() + ranks_ * kBellBytes + index * (sizeof(Ring::State) + ring_bytes_);
+      memory_->data() + ranks_ * sizeof(Bell) + index * (sizeof(Ring::State) + ring_bytes_);
   return {reinterpret_cast<Ring::State*>(place),
           reinterpret_cast<char*>(place + sizeof(Ring::State)), ring_bytes_};
 }

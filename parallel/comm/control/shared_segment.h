@@ -1,6 +1,6 @@
 // The memory that the leader of a group shares with the followers of its host.
 //
-//   Bell of each rank, 64 bytes apart | per rank: ring to it, ring from it
+//   Bell of each rank | per rank: ring to it, ring from it
 #pragma once
 
 #include <sys/types.h>

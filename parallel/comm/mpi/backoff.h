@@ -22,19 +22,24 @@ namespace skein::comm {
 class Backoff {
  public:
   // bell: what ends a sleep, where there is such.
-  explicit Backoff(absl::Duration spin, Bell* bell = nullptr) : spin_(spin), bell_(bell) {}
+  explicit Backoff(absl::Duration spin, Bell* bell = nullptr)
+      : spin_(spin), bell_(bell), heard_(bell == nullptr ? 0 : bell->Count()) {}
 
-  // Call before a poll: what is rung from then on ends the sleep behind it.
+  // Call before a poll: what is rung from then on ends the sleep behind it. Who was rung yields
+  // anew: of a message in several pieces only the first one rings.
   void Listen() {
-    if (bell_ != nullptr) heard_ = bell_->Count();
+    if (bell_ == nullptr) return;
+    const uint32_t count = bell_->Count();
+    if (count != heard_) Reset();
+    heard_ = count;
   }
-  // Call after a poll that found nothing. False: it was a yield.
-  bool Pause() {
+  // Call after a poll that found nothing.
+  void Pause() {
     const absl::Time now = absl::Now();
     if (idle_since_ == absl::InfinitePast()) idle_since_ = now;
     if (now - idle_since_ < spin_) {
       sched_yield();
-      return false;
+      return;
     }
     LetTimersBePrecise();
     const absl::Duration sleep = SleepAfter(now - idle_since_);
@@ -43,7 +48,6 @@ class Backoff {
     } else {
       absl::SleepFor(sleep);
     }
-    return true;
   }
   static absl::Duration SleepAfter(absl::Duration waited) {
     return std::clamp(waited / kPartOfWait, kShortestSleep, kLongestSleep);
@@ -58,7 +62,7 @@ class Backoff {
 
   const absl::Duration spin_;
   Bell* const bell_;
-  uint32_t heard_ = 0;
+  uint32_t heard_;
   absl::Time idle_since_ = absl::InfinitePast();
 };
 

@@ -1,10 +1,12 @@
 #include "parallel/comm/mpi/backoff.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "parallel/comm/shared_memory/bell.h"
 
 namespace skein::comm {
 namespace {
@@ -48,6 +50,40 @@ TEST(BackoffTest, SpinsAnewBehindAPollThatFoundSomething) {
     backoff.Pause();
     backoff.Reset();
   }));
+}
+
+// What is rung behind Listen ends the sleep, also before it begins.
+TEST(BackoffTest, ARingEndsItsSleepAndBeginsAnew) {
+  Bell bell;
+  Backoff backoff(absl::ZeroDuration(), &bell);
+  const absl::Time begin = absl::Now();
+  while (absl::Now() - begin < absl::Milliseconds(30)) {  // from now on it sleeps for 3 ms
+    backoff.Listen();
+    backoff.Pause();
+  }
+  absl::Duration shortest = absl::InfiniteDuration();
+  for (int run = 0; run < 20; ++run) {
+    backoff.Listen();
+    bell.Ring();
+    const absl::Time rung = absl::Now();
+    backoff.Pause();
+    shortest = std::min(shortest, absl::Now() - rung);
+  }
+  EXPECT_LT(shortest, absl::Milliseconds(1));
+  // It has just begun to wait, so that it sleeps for the least.
+  backoff.Listen();
+  EXPECT_GT(PollsIn(absl::Milliseconds(2), [&] { backoff.Pause(); }), 3);
+}
+
+TEST(BackoffTest, WithABellThatNobodyRingsItSleepsAsWithout) {
+  Bell bell;
+  Backoff backoff(absl::ZeroDuration(), &bell);
+  EXPECT_LE(PollsIn(kWait,
+                    [&] {
+                      backoff.Listen();
+                      backoff.Pause();
+                    }),
+            kOfSleeps);
 }
 
 }  // namespace

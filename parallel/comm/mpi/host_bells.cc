@@ -18,8 +18,6 @@
 namespace skein::comm {
 namespace {
 
-constexpr size_t kBellBytes = 64;  // a cache line each
-static_assert(sizeof(Bell) <= kBellBytes);
 constexpr size_t kCookieBytes = 16;
 
 using MemoryOr = absl::StatusOr<std::unique_ptr<SharedMemory>>;
@@ -55,7 +53,7 @@ absl::StatusOr<HostBells> HostBells::Connect(Communicator& world,
   for (int rank = 0; rank < world.size(); ++rank) {
     if (host_of_rank[rank] == host_of_rank[world.rank()]) ranks.push_back(rank);
   }
-  const size_t bytes = ranks.size() * kBellBytes;
+  const size_t bytes = ranks.size() * sizeof(Bell);
   const bool leads = ranks.front() == world.rank();
   Offer offer;
   if (leads && ranks.size() > 1) {
@@ -76,7 +74,7 @@ absl::StatusOr<HostBells> HostBells::Connect(Communicator& world,
   bells.memory_->CloseFile();
   bells.bells_.resize(world.size());
   for (size_t i = 0; i < ranks.size(); ++i) {
-    bells.bells_[ranks[i]] = reinterpret_cast<Bell*>(bells.memory_->data() + i * kBellBytes);
+    bells.bells_[ranks[i]] = reinterpret_cast<Bell*>(bells.memory_->data()) + i;
   }
   bells.own_ = bells.bells_[world.rank()];
   return bells;

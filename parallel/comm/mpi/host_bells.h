@@ -26,10 +26,16 @@ class HostBells {
   Bell* own() const { return own_; }
   // Once `rank` of the world has something to poll for. Ranks of other hosts have no bell.
   void Ring(int rank) const {
-    if (!bells_.empty() && bells_[rank] != nullptr) bells_[rank]->Ring();
+    if (Bell* const bell = BellOf(rank); bell != nullptr) bell->Ring();
+  }
+  // If it sleeps; one that is about to may be missed.
+  void Wake(int rank) const {
+    if (Bell* const bell = BellOf(rank); bell != nullptr && bell->HasWaiters()) bell->Ring();
   }
 
  private:
+  Bell* BellOf(int rank) const { return bells_.empty() ? nullptr : bells_[rank]; }
+
   std::unique_ptr<SharedMemory> memory_;
   std::vector<Bell*> bells_;  // [size of the world], null on other hosts; or empty
   Bell* own_ = nullptr;

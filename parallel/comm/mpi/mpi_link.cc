@@ -15,8 +15,8 @@ namespace {
 
 static_assert(sizeof(Call) <= kHeaderBytes);
 
-// Some 100 MiB pass within it.
-constexpr absl::Duration kSpinForBytes = absl::Milliseconds(100);
+// Hundreds of MiB pass within it.
+constexpr std::chrono::milliseconds kSpinForBytes{100};
 
 absl::Status CheckFits(size_t bytes) {
   if (bytes <= INT_MAX) return absl::OkStatus();
@@ -56,9 +56,9 @@ absl::Status MpiLink::StartReceive(Bytes bytes, int from, Lane lane, MPI_Request
   return absl::OkStatus();
 }
 
-void MpiLink::RingOthers() const {
+void MpiLink::WakeOthers() const {
   for (int rank = 0; rank < size(); ++rank) {
-    if (rank != group_.rank) wire_.bells().Ring(group_.world_ranks[rank]);
+    if (rank != group_.rank) wire_.bells().Wake(group_.world_ranks[rank]);
   }
 }
 
@@ -70,8 +70,11 @@ absl::StatusOr<bool> MpiLink::Await(absl::Span<MPI_Request> requests, For what) 
     idle_ns = now_ns;
   };
   finished_.resize(requests.size());
-  Backoff backoff(what == For::kBytes ? std::max(patience_.spin, kSpinForBytes) : patience_.spin,
-                  wire_.bells().own());
+  const bool bytes = what == For::kBytes;
+  Backoff backoff(
+      bytes ? std::max(patience_.spin, absl::FromChrono(kSpinForBytes)) : patience_.spin,
+      wire_.bells().own());
+  const auto wake_until = std::chrono::steady_clock::now() + kSpinForBytes;
   while (true) {
     backoff.Listen();
     int count = 0;
@@ -81,8 +84,8 @@ absl::StatusOr<bool> MpiLink::Await(absl::Span<MPI_Request> requests, For what) 
       count_wait(Pulse::NowNs());
       idle_ns = 0;
     }
-    if (count == MPI_UNDEFINED) {             // no request is left
-      if (what == For::kBytes) RingOthers();  // their sender waits until they were taken
+    if (count == MPI_UNDEFINED) {  // no request is left
+      if (bytes) WakeOthers();     // their sender may wait until they were taken
       return true;
     }
     if (count > 0) {
@@ -94,10 +97,11 @@ absl::StatusOr<bool> MpiLink::Await(absl::Span<MPI_Request> requests, For what) 
       const int64_t now_ns = patience_.pulse->Beat();
       if (clock != nullptr) count_wait(now_ns);
     }
-    if (std::chrono::steady_clock::now() > patience_.deadline) return false;
-    const bool slept = backoff.Pause();
+    const auto now = std::chrono::steady_clock::now();
+    if (now > patience_.deadline) return false;
     // Where processes may not read each other's memory, bytes move only while both poll.
-    if (what == For::kBytes && !slept) RingOthers();
+    if (bytes && now < wake_until) WakeOthers();
+    backoff.Pause();
   }
 }
 

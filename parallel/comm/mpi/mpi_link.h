@@ -70,14 +70,16 @@ class MpiLink {
   // InvalidArgument beyond 2 GiB; Internal in MPI's words.
   absl::Status StartSend(ConstBytes bytes, int to, Lane lane, MPI_Request& request);
   absl::Status StartReceive(Bytes bytes, int from, Lane lane, MPI_Request& request);
-  // What a wait is for: other ranks to come into the call, or bytes of those that have.
+  // What a wait is for: other ranks to come into the call, or bytes of those that have. Who waits
+  // for bytes polls for 100 ms before it sleeps, and keeps the group's other ranks awake meanwhile.
   enum class For : uint8_t { kPeers, kBytes };
   // Waits until all `requests` have ended, and makes them null; false when the call's time passed
   // first, an error when the group has failed. Polls: see Backoff.
   absl::StatusOr<bool> Await(absl::Span<MPI_Request> requests, For what);
 
  private:
-  void RingOthers() const;
+  // Those of the group that sleep.
+  void WakeOthers() const;
   int tag(Lane lane) const { return group_.context * kLanes + lane; }
 
   MpiWire& wire_;

@@ -32,8 +32,9 @@ absl::StatusOr<std::unique_ptr<MpiRuntime>> MpiRuntime::Create(const MpiOptions&
   // Every rank hears from every other, so that all segments are mapped, before any name goes.
   SKEIN_RETURN_IF_ERROR(Annotate(runtime->FindHosts(), "starting MPI"));
   SKEIN_RETURN_IF_ERROR(runtime->wire_->HideSegments());
-  SKEIN_ASSIGN_OR_RETURN(HostBells bells, HostBells::Connect(world, runtime->host_of_rank_));
-  runtime->wire_->set_bells(std::move(bells));
+  absl::StatusOr<HostBells> bells = HostBells::Connect(world, runtime->host_of_rank_);
+  if (!bells.ok()) return Annotate(bells.status(), "starting MPI");
+  runtime->wire_->set_bells(*std::move(bells));
   world.set_timeout(absl::InfiniteDuration());
   return runtime;
 }

@@ -1,7 +1,5 @@
 #include <time.h>
 
-#include <algorithm>
-#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -57,36 +55,6 @@ TEST(MpiRuntime, SplitsByColorAndOrdersByKey) {
   SKEIN_ASSERT_OK((*group)->AllGather(ConstView{&rank, DType::kI32, 1, 1},
                                       HostView(absl::MakeSpan(gathered)), kHostStream));
   EXPECT_EQ(gathered, expected);
-}
-
-// Who has waited for long naps for up to 3 ms, but is woken by what comes.
-TEST(MpiRuntime, WhoSleepsIsWokenByAMessage) {
-  if (TestRuntime().size() < 2) return;
-  auto group = TestRuntime().Split(TestRuntime().rank() < 2 ? 0 : -1, 0, "pair");
-  SKEIN_ASSERT_OK(group);
-  if (*group == nullptr) return;
-  (*group)->set_timeout(absl::Seconds(20));
-  const auto now_ns = [] {
-    timespec now = {};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return int64_t{1'000'000'000} * now.tv_sec + now.tv_nsec;
-  };
-  std::vector<int64_t> late;
-  for (int i = 0; i < 21; ++i) {
-    int64_t sent = 0;
-    const View data = {&sent, DType::kU8, 1, sizeof(sent)};
-    if ((*group)->rank() == 0) {
-      absl::SleepFor(absl::Milliseconds(40) + i * absl::Microseconds(330));
-      sent = now_ns();
-      SKEIN_ASSERT_OK((*group)->Send(data, 1, kHostStream));
-    } else {
-      SKEIN_ASSERT_OK((*group)->Receive(data, 0, kHostStream));
-      late.push_back(now_ns() - sent);
-    }
-  }
-  std::sort(late.begin(), late.end());
-  // By naps alone half of them would be later than 1.5 ms.
-  if (!late.empty()) EXPECT_LT(late[late.size() / 2], 1'000'000);
 }
 
 // The groups of tensor and pipeline parallel overlap; calls of one never reach the other.

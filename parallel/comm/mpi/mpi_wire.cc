@@ -46,8 +46,9 @@ void MpiWire::Abandon(absl::Span<const MPI_Request> requests, std::vector<std::b
 
 bool MpiWire::Settle(absl::Duration patience) {
   const absl::Time deadline = absl::Now() + patience;
-  Backoff backoff(Patience().spin);
+  Backoff backoff(kSpin, bells_.own());
   while (!abandoned_.empty()) {
+    backoff.Listen();
     int done = 0;
     if (MPI_Testall(static_cast<int>(abandoned_.size()), abandoned_.data(), &done,
                     MPI_STATUSES_IGNORE) != MPI_SUCCESS) {
