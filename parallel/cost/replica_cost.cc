@@ -161,7 +161,8 @@ double LayerValues(const ModelConfig& model, int32_t tp_size, double experts) {
 }
 
 // What passes through the caches of a rank of a stage from step to step: what it holds, and what
-// those hold that share its cores with it.
+// those hold that share its cores with it, but for a replica of one rank: who waits for nobody
+// keeps its core for several milliseconds.
 int64_t WorkingSet(const ModelConfig& model, const Replica& replica, const Stage& stage,
                    bool has_output, int64_t sequences, int64_t context) {
   const int32_t tp = ShardsOf(stage);
@@ -170,7 +171,8 @@ int64_t WorkingSet(const ModelConfig& model, const Replica& replica, const Stage
                     SeenTokens(model, context);
   const int64_t weights = LayerWeightBytes(model, tp) * stage.layers.size() +
                           (has_output ? OutputWeightBytes(model, tp) : 0);
-  return static_cast<int64_t>((static_cast<double>(weights) + kv) * stage.share.sets);
+  const double sets = tp == 1 && replica.stages.size() == 1 ? 1 : stage.share.sets;
+  return static_cast<int64_t>((static_cast<double>(weights) + kv) * sets);
 }
 
 StageTime LayersTime(const Topology& topology, const ModelConfig& model, const Replica& replica,

@@ -341,7 +341,7 @@ TEST(ReplicaCostTest, CoresHaveCachesAndShares) {
   replica.stages[0].sites = {{0, -1}};
   replica.activations = DType::kF32;
   const auto step = [&](const CoreShare& share) {
-    replica.stages[0].share = share;
+    for (Stage& stage : replica.stages) stage.share = share;
     return absl::ToDoubleSeconds(
         PredictReplica(box, Llama8B(), replica, {512, 256, 1}).value_or(ReplicaCost{}).step);
   };
@@ -349,8 +349,15 @@ TEST(ReplicaCostTest, CoresHaveCachesAndShares) {
   EXPECT_NEAR(alone, 15.2e9 / 10e9, 0.02 * alone);
   EXPECT_NEAR(step({.threads = 2, .together = true}), alone * 10 / 12, 1e-3);
   EXPECT_NEAR(step({.threads = 1, .of_a_core = 0.5, .together = true}), alone * 10 / 3, 1e-3);
-  // Two sets in turn are beyond a cache that holds one.
-  rates.reads = {{int64_t{1} << 34, 50e9, 40e9}, {int64_t{1} << 35, 10e9, 6e9}};
+  // Who waits for nobody has its core's cache for itself, while it has the core.
+  rates.reads = {{int64_t{1} << 33, 50e9, 40e9}, {int64_t{1} << 34, 10e9, 6e9}};
+  EXPECT_EQ(step({.sets = 2}), step({}));
+  // Two sets of stages in turn are beyond a cache that holds one.
+  box.hosts[0].links = {
+      {topology::Path::kSelf, {topology::Origin::kMeasured, absl::ZeroDuration(), 1e12}}};
+  replica = Even(1, 2, 1);
+  for (Stage& stage : replica.stages) stage.sites = {{0, -1}};
+  replica.activations = DType::kF32;
   EXPECT_GT(step({.sets = 2}), 4 * step({}));
 }
 
