@@ -158,8 +158,17 @@ double TimeOfRows(Products products, int64_t rows) {
   };
   const auto [below, above, part] = AroundRows(products, rows);
   // Fewer rows than are known take as long as those; more take as long each.
-  const double more = std::max(1.0, static_cast<double>(rows) / static_cast<double>(above.rows));
-  return (time(below) + part * (time(above) - time(below))) * more;
+  const double each = time(above) * static_cast<double>(rows) / static_cast<double>(above.rows);
+  if (rows >= above.rows) return each;
+  const double line = time(below) + part * (time(above) - time(below));
+  if (&below == &products.front()) return line;
+  // Few rows are bound by reads, more by arithmetic: up to there time goes on as before, and from
+  // there each row takes as long. Both are below the line.
+  const topology::ProductRate& before = *(&below - 1);
+  const double slope = (time(below) - time(before)) / static_cast<double>(below.rows - before.rows);
+  const double goes_on =
+      time(below) + std::max(0.0, slope) * static_cast<double>(rows - below.rows);
+  return std::min(line, std::max(goes_on, each));
 }
 
 bool HasLink(const Host& host, Path path) {

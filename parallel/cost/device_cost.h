@@ -58,9 +58,9 @@ topology::AttentionRate AttentionOf(const topology::DeviceRates& rates, int64_t 
                                     int64_t rows, const CoreShare& share = {});
 
 // Of products of so many rows with weights of a working set, likewise; between the rows that are
-// known in proportion. `types` have parts of the weights. For one that is not among the rates, the
-// first that is stands in; for a quantised one that with blocks as long, if there are, and the most
-// like bits. Needs a rate.
+// known as roofs are, reads' and arithmetic's, and at most in proportion. `types` have parts of the
+// weights. For one that is not among the rates, the first that is stands in; for a quantised one
+// that with blocks as long, if there are, and the most like bits. Needs a rate.
 double OperationsPerS(const topology::DeviceRates& rates, absl::Span<const model::TypeShare> types,
                       int64_t working_set_bytes, int64_t rows, const CoreShare& share = {});
 

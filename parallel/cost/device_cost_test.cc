@@ -77,6 +77,30 @@ TEST(DeviceCostTest, ProductsGoByRows) {
   EXPECT_DOUBLE_EQ(OperationsOf(rates, DType::kF16, 0, 1), 1e9);  // the first stands for it
 }
 
+// Times of 1 and 4 rows go on until each row takes as long as 16 do.
+TEST(DeviceCostTest, ProductsHaveAKneeBetweenReadsAndArithmetic) {
+  DeviceRates rates = Rates();
+  const auto time = [&](int64_t rows) {
+    return static_cast<double>(rows) / OperationsOf(rates, DType::kF32, 0, rows);
+  };
+  const auto of = [](int64_t rows, double time) {
+    return topology::ProductRate{DType::kF32, 0, static_cast<int32_t>(rows),
+                                 static_cast<double>(rows) / time};
+  };
+  rates.products = {of(1, 10), of(4, 10.3), of(16, 32)};
+  EXPECT_NEAR(time(5), 10.4, 1e-6);
+  EXPECT_NEAR(time(8), 16, 1e-6);
+  EXPECT_NEAR(time(12), 24, 1e-6);
+  EXPECT_NEAR(time(16), 32, 1e-6);
+  EXPECT_NEAR(time(64), 128, 1e-6);
+  // All on a line: there is none.
+  rates.products = {of(1, 4), of(4, 10), of(16, 34)};
+  EXPECT_NEAR(time(8), 18, 1e-6);
+  // Nor where more rows come by a slower way than few.
+  rates.products = {of(1, 4), of(4, 4), of(16, 64)};
+  EXPECT_NEAR(time(8), 24, 1e-6);
+}
+
 // A cache that holds 64 MiB: products with as many bytes of weights are as those with 4 MiB.
 TEST(DeviceCostTest, ProductsGoByWhatReadsSayOfCaches) {
   DeviceRates rates;
