@@ -72,10 +72,6 @@ void ThreadPool::Run(int64_t tasks, Call call, const void* fn) {
   }
   job_.store(job, std::memory_order_release);
   job_.notify_all();
-  // The others read fn and what it refers to, above on this thread's stack, while this thread
-  // writes below. In one cache line, each call of fn took it from the others.
-  alignas(64) char apart[256];
-  asm volatile("" : : "r"(apart) : "memory");  // or there would be no such array
   TakeTasks(0);
   int64_t done = done_.load(std::memory_order_acquire);
   while (done < tasks) {
