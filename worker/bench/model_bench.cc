@@ -183,11 +183,9 @@ class DecodeBench {
                                  {"prompt_tokens", options_.prompt_tokens},
                                  {"decode_tokens", steps_}},
                       .tokens = static_cast<double>(batch)};
-      const bool alone = !bench_.device().is_gpu() && bench_.ranks().size() == 1;
+      const bool queued = bench_.device().is_gpu() || bench_.ranks().size() > 1;
       SKEIN_RETURN_IF_ERROR(bench_.ranks().Barrier());  // replicas are timed at once
-      SKEIN_RETURN_IF_ERROR(!alone            ? TimeQueued(batch, row)
-                            : IsCached(batch) ? TimeCached(batch, row)
-                                              : TimeBesideReads(batch, row));
+      SKEIN_RETURN_IF_ERROR(queued ? TimeQueued(batch, row) : TimeBesideReads(batch, row));
       SKEIN_RETURN_IF_ERROR(bench_.Add(std::move(row)));
     }
     return bench_.Finish();
@@ -272,54 +270,45 @@ class DecodeBench {
     return absl::OkStatus();
   }
 
-  // Whether a cache may hold what steps read.
-  bool IsCached(int32_t batch) {
-    return Bytes(batch, MeanContext(steps_ - 1, steps_)) <= sysconf(_SC_LEVEL3_CACHE_SIZE);
-  }
-
-  // The cache is left to the steps, which are held against reading as many bytes over and over.
-  // They are queued as an engine queues them: beside so short ones a thread that must be woken
-  // counts.
-  absl::Status TimeCached(int32_t batch, BenchRow& row) {
-    if (options_.of.min_fraction > 0) {
+  // Where a cache may hold what steps read, it is left to them, and they are held against reading
+  // as many bytes over and over.
+  absl::Status TimeBesideReads(int32_t batch, BenchRow& row) {
+    const bool cached =
+        Bytes(batch, MeanContext(steps_ - 1, steps_)) <= sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (cached && options_.of.min_fraction > 0) {
       return absl::FailedPreconditionError(
           absl::StrCat("--min-fraction: what a step of ", options_.of.model,
                        " reads may stay in a cache; take a larger model"));
     }
-    SKEIN_RETURN_IF_ERROR(TimeQueued(batch, row));
-    row.name += ", cached";
-    // A MiB for each thread, the least that it reads.
-    SKEIN_ASSIGN_OR_RETURN(
-        kernels::ReadProbe probe,
-        kernels::ReadProbe::Create(
-            bench_.device().threads,
-            std::max(static_cast<int64_t>(row.bytes), int64_t{bench_.device().threads} << 20)));
-    std::vector<double> reads;
-    for (int pass = 0; pass < kCachedReads; ++pass) reads.push_back(probe.Pass());
-    row.ceilings.bytes_per_s = Median(std::move(reads));
-    return absl::OkStatus();
-  }
-
-  // Steps of what no cache holds, and plain reads around each.
-  absl::Status TimeBesideReads(int32_t batch, BenchRow& row) {
     SetWork(batch, MeanContext(0, steps_), row);
+    // A MiB for each thread, the least that it reads.
+    const int64_t probe_bytes =
+        cached ? std::max(static_cast<int64_t>(row.bytes), int64_t{bench_.device().threads} << 20)
+               : kProbeBytes;
     SKEIN_ASSIGN_OR_RETURN(kernels::ReadProbe probe,
-                           kernels::ReadProbe::Create(bench_.device().threads, kProbeBytes));
-    std::vector<double> reads = {probe.Pass()};
+                           kernels::ReadProbe::Create(bench_.device().threads, probe_bytes));
+    std::vector<double> reads;
+    const auto read = [&](int passes) {
+      for (int pass = 0; pass < passes; ++pass) reads.push_back(probe.Pass());
+    };
     std::vector<double> seconds;
     std::vector<double> fractions;
+    if (!cached) read(1);
     for (int32_t step = 0; step < steps_; ++step) {
       SKEIN_ASSIGN_OR_RETURN(const absl::Duration time,
                              model().TimeStep(model().DecodeOrder(batch)));
       seconds.push_back(absl::ToDoubleSeconds(time));
-      reads.push_back(probe.Pass());
+      if (cached) continue;
+      read(1);
       const double around = (reads[reads.size() - 2] + reads.back()) / 2;
       fractions.push_back(Bytes(batch, MeanContext(step, step + 1)) / seconds.back() / around);
     }
+    if (cached) read(kCachedReads);
+    if (cached) row.name += ", cached";
     row.samples = steps_;
     row.seconds = Median(std::move(seconds));
     row.ceilings.bytes_per_s = Median(std::move(reads));
-    if (BoundOf(row) == Bound::kBytes) row.fraction = Median(std::move(fractions));
+    if (BoundOf(row) == Bound::kBytes && !cached) row.fraction = Median(std::move(fractions));
     return absl::OkStatus();
   }
 
