@@ -84,28 +84,29 @@ TEST(MpiProgressTest, WhoSleepsIsWokenByAMessage) {
   }
 }
 
-// Both wait in turn, so that neither computes nor sleeps between the pieces of a message: some
-// 5 ms each, and 200 and more where the sender naps.
+// Both wait in turn, so that neither computes nor sleeps between the pieces of a message: some 100
+// ms for all, and 900 and more where the sender naps. The best of three: other work delays all.
 TEST(MpiProgressTest, LargeMessagesComeAsFastAsBothPoll) {
   auto group = TestRuntime().Split(0, 0, "pair");
   SKEIN_ASSERT_OK(group);
   (*group)->set_timeout(absl::Seconds(20));
   const int other = 1 - (*group)->rank();
   std::vector<std::byte> data(size_t{15} << 20);
-  std::vector<absl::Duration> rounds;
-  for (int i = 0; i < 9; ++i) {
+  absl::Duration best = absl::InfiniteDuration();
+  for (int run = 0; run < 3; ++run) {
     const absl::Time begin = absl::Now();
-    if (other == 1) {
-      SKEIN_ASSERT_OK((*group)->Receive(HostView(absl::MakeSpan(data)), other, kHostStream));
+    for (int i = 0; i < 9; ++i) {
+      if (other == 1) {
+        SKEIN_ASSERT_OK((*group)->Receive(HostView(absl::MakeSpan(data)), other, kHostStream));
+      }
+      SKEIN_ASSERT_OK((*group)->Send(HostView(data), other, kHostStream));
+      if (other == 0) {
+        SKEIN_ASSERT_OK((*group)->Receive(HostView(absl::MakeSpan(data)), other, kHostStream));
+      }
     }
-    SKEIN_ASSERT_OK((*group)->Send(HostView(data), other, kHostStream));
-    if (other == 0) {
-      SKEIN_ASSERT_OK((*group)->Receive(HostView(absl::MakeSpan(data)), other, kHostStream));
-    }
-    rounds.push_back(absl::Now() - begin);
+    best = std::min(best, absl::Now() - begin);
   }
-  std::sort(rounds.begin(), rounds.end());
-  EXPECT_LT(rounds[rounds.size() / 2], absl::Milliseconds(80));
+  EXPECT_LT(best, absl::Milliseconds(400));
 }
 
 }  // namespace
