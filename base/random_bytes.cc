@@ -4,6 +4,8 @@
 
 #include <cerrno>
 
+#include "absl/strings/escaping.h"
+#include "base/status_macros.h"
 #include "base/status_util.h"
 
 namespace skein {
@@ -14,6 +16,11 @@ absl::StatusOr<std::string> RandomBytes(size_t bytes) {
     return ErrnoStatus(errno, "getrandom");
   }
   return random;
+}
+
+absl::StatusOr<std::string> RandomHex(size_t bytes) {
+  SKEIN_ASSIGN_OR_RETURN(const std::string random, RandomBytes(bytes));
+  return absl::BytesToHexString(random);
 }
 
 }  // namespace skein

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/random_bytes.h"
 #include "base/status_macros.h"
@@ -22,11 +21,6 @@ constexpr size_t kMaxBytes = 256;  // as the coordinator has it
 constexpr size_t kLeastSecretBytes = 16;
 constexpr size_t kRandomIdBytes = 8;
 constexpr size_t kRandomSecretBytes = 32;
-
-absl::StatusOr<std::string> RandomHex(size_t bytes) {
-  SKEIN_ASSIGN_OR_RETURN(const std::string random, RandomBytes(bytes));
-  return absl::BytesToHexString(random);
-}
 
 absl::StatusOr<JobIdentity> RandomIdentity() {
   JobIdentity job;

@@ -283,6 +283,14 @@ void Json() {
     EXPECT_TRUE(report["runs"][0]["measured_ms"].is_null()) << name;
   }
   EXPECT_THAT(Scale("--json=/nowhere/scaling").err, HasSubstr("--json: "));
+  // What one number of ranks gave is told where the next one fails.
+  std::ofstream(worker) << "#!/bin/sh\n[ \"$OMPI_COMM_WORLD_SIZE\" = 1 ] || exit 1\nexec "
+                        << FakeWorker() << " \"$@\"\n";
+  const Outcome later =
+      Scale(absl::StrCat("--model=checkpoints/bard --np=1,2 --json=", path, " --worker=", worker));
+  EXPECT_EQ(later.exit_code, 1);
+  EXPECT_THAT(later.out,
+              ContainsRegex("predicted and measured\n(.*\n)*1 +tp=1,pp=1,dp=1 +1 .* 1.000 s"));
 }
 
 void Svg() {

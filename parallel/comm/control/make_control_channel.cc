@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/bytes.h"
@@ -128,8 +127,7 @@ absl::Status Setup::Offer() {
     }
     mine_.pid = getpid();
     if (!leads()) return absl::OkStatus();
-    SKEIN_ASSIGN_OR_RETURN(mine_.cookie, RandomBytes(kCookieBytes));
-    mine_.cookie = absl::BytesToHexString(mine_.cookie);
+    SKEIN_ASSIGN_OR_RETURN(mine_.cookie, RandomHex(kCookieBytes));
     SKEIN_ASSIGN_OR_RETURN(mine_.key, RandomBytes(kSharedKeyBytes));
     SKEIN_ASSIGN_OR_RETURN(wiring_.segment,
                            SharedSegment::Create(group_.size(), options_.ring_bytes, mine_.cookie));

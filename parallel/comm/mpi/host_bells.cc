@@ -7,7 +7,6 @@
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -29,8 +28,7 @@ struct Offer {
 };
 absl::StatusOr<Offer> MakeOffer(size_t bytes) {
   Offer offer;
-  SKEIN_ASSIGN_OR_RETURN(const std::string random, RandomBytes(kCookieBytes));
-  const std::string cookie = absl::BytesToHexString(random);
+  SKEIN_ASSIGN_OR_RETURN(const std::string cookie, RandomHex(kCookieBytes));
   SKEIN_ASSIGN_OR_RETURN(offer.memory, SharedMemory::Create(bytes, cookie));
   offer.address = absl::StrCat(getpid(), " ", offer.memory->fd(), " ", cookie);
   return offer;
