@@ -71,6 +71,9 @@ struct DeviceRates {
   double spread = 0;
   // By working set, then by rows, ascending; none: as reads and products.
   std::vector<AttentionRate> attention;
+  // What products hand on to the next ones: to other cores' caches, where threads share the work.
+  // 0: it takes no time.
+  double passed_values_per_s = 0;
 
   friend bool operator==(const DeviceRates&, const DeviceRates&) = default;
 };

@@ -86,6 +86,7 @@ absl::Status CheckRates(const std::string& where, const DeviceRates& rates) {
     SKEIN_RETURN_IF_ERROR(CheckAmount(at, static_cast<double>(attention.working_set_bytes)));
     if (i > 0) SKEIN_RETURN_IF_ERROR(CheckOrder(at, rates.attention[i - 1], attention));
   }
+  SKEIN_RETURN_IF_ERROR(CheckAmount(where + ".passed_values_per_s", rates.passed_values_per_s));
   return CheckAmount(where + ".spread", rates.spread);
 }
 

@@ -97,6 +97,8 @@ TEST(TopologyTest, WhatIsNotIsRefusedByItsPlace) {
        [](Topology& t) {
          t.hosts[0].interconnect.gpus[0].rates.overheads = {{1, {}, absl::Microseconds(-1)}};
        }},
+      {"gpus[0].rates.passed_values_per_s: -1 is",
+       [](Topology& t) { t.hosts[0].interconnect.gpus[0].rates.passed_values_per_s = -1; }},
       {"nics[0].bytes_per_s: inf",
        [](Topology& t) { t.hosts[0].interconnect.nics[0].bytes_per_s = kInfinite; }},
       {"links[1]: paths go from", [](Topology& t) { t.hosts[1].links[1].first = Path::kNvlink; }},

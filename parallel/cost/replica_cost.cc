@@ -21,6 +21,10 @@ using topology::Topology;
 // As parallel/pipeline predicts: the ramp is over after the first step.
 constexpr int32_t kSteps = 16;
 
+// How long Linux leaves a core to who does not wait, where others want it: a tick of its usual
+// kernels, at which it looks.
+constexpr absl::Duration kTurn = absl::Milliseconds(4);
+
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int32_t ShardsOf(const Stage& stage) { return static_cast<int32_t>(stage.sites.size()); }
@@ -79,12 +83,12 @@ double MeasuredAttention(const topology::DeviceRates& rates, CoreShare share, co
   return rate.operations_per_s > 0 ? read + attention.operations / rate.operations_per_s : read;
 }
 
-// The time of the slowest shard to read and multiply, with weights and then in attention, and to
-// begin so many layers.
+// The time of the slowest shard to read and multiply, with weights and then in attention, to begin
+// so many layers, and for each row to pass as many values in each.
 absl::Duration ComputeTime(const Topology& topology, const ModelConfig& model, const Stage& stage,
                            absl::Span<const TypeShare> types, const Part& products,
                            const Part& attention, bool decodes, int64_t working_set_bytes,
-                           int64_t rows, int64_t layers) {
+                           int64_t rows, int64_t layers, double values_passed) {
   absl::Duration slowest;
   for (const Site& site : stage.sites) {
     const topology::DeviceRates& rates = RatesOf(topology, site);
@@ -108,8 +112,13 @@ absl::Duration ComputeTime(const Topology& topology, const ModelConfig& model, c
       const double least = std::max(products.bytes / read, std::min(in_cache, multiplying));
       multiplying = std::min(multiplying, std::max(multiplying - saved, least));
     }
-    const double seconds = multiplying + attended;
-    slowest = std::max(slowest, layers * OverheadOf(rates, rows).layer + absl::Seconds(seconds));
+    double begun = absl::ToDoubleSeconds(OverheadOf(rates, rows).layer);
+    if (rates.passed_values_per_s > 0) {
+      begun += static_cast<double>(rows) * values_passed / rates.passed_values_per_s;
+    }
+    const double seconds =
+        multiplying + attended + static_cast<double>(layers) * begun / stage.share.of_a_core;
+    slowest = std::max(slowest, absl::Seconds(seconds));
   }
   return slowest;
 }
@@ -160,9 +169,13 @@ double LayerValues(const ModelConfig& model, int32_t tp_size, double experts) {
           ShareOfExperts(model) * static_cast<double>(model.experts.count));
 }
 
+// Its rank waits for nobody, and keeps a core for turns of several steps.
+bool IsAlone(const Replica& replica) {
+  return replica.stages.size() == 1 && ShardsOf(replica.stages.front()) == 1;
+}
+
 // What passes through the caches of a rank of a stage from step to step: what it holds, and what
-// those hold that share its cores with it, but for a replica of one rank: who waits for nobody
-// keeps its core for several milliseconds.
+// those hold that share its cores with it, but for a rank that takes turns with them.
 int64_t WorkingSet(const ModelConfig& model, const Replica& replica, const Stage& stage,
                    bool has_output, int64_t sequences, int64_t context) {
   const int32_t tp = ShardsOf(stage);
@@ -171,7 +184,7 @@ int64_t WorkingSet(const ModelConfig& model, const Replica& replica, const Stage
                     SeenTokens(model, context);
   const int64_t weights = LayerWeightBytes(model, tp) * stage.layers.size() +
                           (has_output ? OutputWeightBytes(model, tp) : 0);
-  const double sets = tp == 1 && replica.stages.size() == 1 ? 1 : stage.share.sets;
+  const double sets = IsAlone(replica) ? 1 : stage.share.sets;
   return static_cast<int64_t>((static_cast<double>(weights) + kv) * sets);
 }
 
@@ -184,12 +197,9 @@ StageTime LayersTime(const Topology& topology, const ModelConfig& model, const R
   const double weights =
       ElementBytes(types) * LayerValues(model, tp, TouchedExperts(model, batch.rows));
   const double values = LayerValues(model, tp, chosen);
-  // Rows pass through memory between products: in and out of each, and of the norms.
   const double share = ShareOfExperts(model);
-  const double values_passed =
-      (8 + 2 * share * chosen) * static_cast<double>(model.hidden_size) +
-      static_cast<double>(2 * (model.num_heads + 2 * model.num_kv_heads) * model.head_dim / tp) +
-      3 * InnerValues(model, tp, chosen);
+  // Rows pass through memory between products.
+  const double values_passed = PassedValues(model, tp);
   const double passed =
       rows * static_cast<double>(ActivationBytes(replica, static_cast<int64_t>(values_passed)));
   const double seen = SeenTokens(model, batch.context);
@@ -202,7 +212,7 @@ StageTime LayersTime(const Topology& topology, const ModelConfig& model, const R
       topology, model, stage, types, {count * (weights + passed), count * 2 * values * rows},
       {count * kv, count * attention,
        /*tasks=*/batch.rows * std::max<int64_t>(1, model.num_kv_heads / tp)},
-      /*decodes=*/batch.reads == batch.rows, working_set, batch.rows, layers);
+      /*decodes=*/batch.reads == batch.rows, working_set, batch.rows, layers, values_passed);
   // Behind attention and behind the MLP, or what each chosen expert of a row adds.
   const auto sum_of = [&](int64_t rows_of_hidden) {
     return AllReduceTime(topology, stage.sites,
@@ -226,7 +236,8 @@ StageTime LogitsTime(const Topology& topology, const ModelConfig& model, const S
   StageTime time;
   time.compute = ComputeTime(topology, model, stage, types,
                              {weights, 2 * values * static_cast<double>(rows)}, {},
-                             /*decodes=*/false, working_set, rows, /*layers=*/0);
+                             /*decodes=*/false, working_set, rows, /*layers=*/0,
+                             /*values_passed=*/0);
   // Shards exchange what each row drew, not its logits.
   time.exchange = AllGatherTime(topology, stage.sites, rows * int64_t{16} * tp, stage.share);
   return time;
@@ -261,7 +272,8 @@ class StageClock {
     for (const Site& site : stage.sites) {
       step = std::max(step, OverheadOf(RatesOf(topology_, site), batch.rows).step);
     }
-    time.compute += step;
+    time.compute += step / stage.share.of_a_core;
+    time.compute *= 1 + Refills(stage, set);
     return time;
   }
   StageTime OfDecodes(size_t index, int64_t rows) const {
@@ -289,6 +301,25 @@ class StageClock {
   }
 
  private:
+  // How much of a turn goes into caches that another rank has filled meanwhile. Who waits for
+  // others gets no turns: its working set is all that of those that share its cores.
+  double Refills(const Stage& stage, int64_t working_set) const {
+    const bool takes_turns = IsAlone(replica_) && stage.share.of_a_core < 1;
+    if (!takes_turns) return 0;
+    CoreShare turn = stage.share;
+    turn.of_a_core = 1;
+    double most = 0;
+    for (const Site& site : stage.sites) {
+      const topology::DeviceRates& rates = RatesOf(topology_, site);
+      const auto read = [&](double sets) {
+        const auto all = static_cast<int64_t>(sets * static_cast<double>(working_set));
+        return static_cast<double>(working_set) / ReadBytesPerS(rates, all, turn);
+      };
+      most = std::max(most, read(stage.share.sets) - read(1));
+    }
+    return absl::FDivDuration(absl::Seconds(most), kTurn);
+  }
+
   const Topology& topology_;
   const ModelConfig& model_;
   const Replica& replica_;
@@ -394,6 +425,15 @@ PromptTime TimePrompt(const Replica& replica, const StageClock& clock, const Wor
 }
 
 }  // namespace
+
+// In and out of each product, and of the norms.
+double PassedValues(const ModelConfig& model, int32_t tp_size) {
+  const auto chosen = static_cast<double>(model.experts.chosen);
+  return (8 + 2 * ShareOfExperts(model) * chosen) * static_cast<double>(model.hidden_size) +
+         static_cast<double>(2 * (model.num_heads + 2 * model.num_kv_heads) * model.head_dim /
+                             tp_size) +
+         3 * InnerValues(model, tp_size, chosen);
+}
 
 int64_t LayerWeightBytes(const ModelConfig& model, int32_t tp_size) {
   return static_cast<int64_t>(

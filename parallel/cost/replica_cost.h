@@ -3,9 +3,9 @@
 //
 // A micro-batch of a stage takes the longer of reading weights and of multiplying with them, then
 // that of reading the keys and values of its contexts and of multiplying with those (as attention
-// of decodes was measured, where it was), what it costs to begin its layers, then its exchanges:
-// the sums of each layer over the shards, and on the last stage what draws need. A pipeline's steps
-// are those of parallel/pipeline.
+// of decodes was measured, where it was), what it costs to begin its layers and to pass rows from
+// product to product, then its exchanges: the sums of each layer over the shards, and on the last
+// stage what draws need. A pipeline's steps are those of parallel/pipeline.
 //
 // Of experts those are read that some row has chosen, if all are as likely, and a row multiplies
 // with its own; shards sum what each of a row's experts adds, apart.
@@ -80,6 +80,10 @@ absl::StatusOr<schedule::Timeline> SimulateDecodes(const topology::Topology& top
 // A layer's, and the output's, as one rank of tp_size reads them.
 int64_t LayerWeightBytes(const model::ModelConfig& model, int32_t tp_size);
 int64_t OutputWeightBytes(const model::ModelConfig& model, int32_t tp_size);
+
+// What a row passes from product to product in a layer of a rank of tp_size, on the average of the
+// layers.
+double PassedValues(const model::ModelConfig& model, int32_t tp_size);
 
 // The time of one layer, of the output beside the layers, for `rows` decodes at `context` tokens:
 // what splits of layers over stages are weighed by. Stage::layers is not read.

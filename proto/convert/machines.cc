@@ -101,6 +101,7 @@ void Write(const topology::DeviceRates& rates, v1::DeviceRates& wire) {
     to.set_working_set_bytes(attention.working_set_bytes);
   }
   wire.set_spread(rates.spread);
+  wire.set_passed_values_per_s(rates.passed_values_per_s);
 }
 
 absl::StatusOr<topology::DeviceRates> Read(const v1::DeviceRates& wire) {
@@ -125,6 +126,7 @@ absl::StatusOr<topology::DeviceRates> Read(const v1::DeviceRates& wire) {
                                attention.operations_per_s(), attention.working_set_bytes()});
   }
   rates.spread = wire.spread();
+  rates.passed_values_per_s = wire.passed_values_per_s();
   return rates;
 }
 

@@ -135,7 +135,7 @@ absl::StatusOr<std::vector<topology::AttentionRate>> ProbeGpu(StepTimer& timer) 
 
 absl::StatusOr<ProbedAttention> ProbeAttention(BenchDevice& device,
                                                const AttentionProbeOptions& options) {
-  SKEIN_ASSIGN_OR_RETURN(StepTimer timer, StepTimer::Start(device, options.progress));
+  SKEIN_ASSIGN_OR_RETURN(StepTimer timer, StepTimer::Start(device, options.hooks));
   timer.Say("contexts");
   ProbedAttention probed;
   SKEIN_ASSIGN_OR_RETURN(probed.rates, device.is_gpu()

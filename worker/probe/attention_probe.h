@@ -3,13 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "topology/rates.h"
 #include "worker/bench/bench_device.h"
+#include "worker/probe/probe_hooks.h"
 
 namespace skein::worker {
 
@@ -17,8 +16,7 @@ struct AttentionProbeOptions {
   // Of keys and values, on CPUs: they take up to as many, 256 MiB at most, or 0.5 MiB a sequence,
   // of which there are up to as many as threads.
   int64_t most_bytes = 0;
-  // Told what is measured next; may be null.
-  std::function<void(std::string_view)> progress;
+  ProbeHooks hooks;
 };
 
 struct ProbedAttention {

@@ -22,6 +22,7 @@
 #include "kernels/cuda/cuda_copies.h"
 #include "kernels/cuda/cuda_rates.h"
 #include "kernels/cuda/cuda_timer.h"
+#include "parallel/comm/communicator.h"
 #include "parallel/comm/gather_strings.h"
 #include "proto/convert/machines_json.h"
 #include "topology/pci_address.h"
@@ -47,6 +48,7 @@ constexpr int64_t kMostRead = 512 * kMiB;
 constexpr int kReadPasses = 5;
 constexpr absl::Duration kReadSample = absl::Milliseconds(2);  // at least
 constexpr int kCopies = 7;
+constexpr absl::Duration kMeet = absl::Seconds(2);  // of ranks that measure at once, at most
 
 class HostProbe {
  public:
@@ -84,20 +86,31 @@ class HostProbe {
   // core is slower by what the share says.
   absl::Status ProbeCores() {
     const bool measures = mpi_.local_rank() < MeasuringRanks();
+    SKEIN_ASSIGN_OR_RETURN(beside_, mpi_.Split(measures ? mpi_.host_of(mpi_.rank()) : -1, 0,
+                                               "ranks that measure cores"));
+    if (beside_ != nullptr) beside_->set_timeout(kMeet);
     SKEIN_RETURN_IF_ERROR(Agree(measures ? ProbeLayersOfCores() : absl::OkStatus()));
     SKEIN_RETURN_IF_ERROR(Agree(measures ? ProbeContextsOfCores() : absl::OkStatus()));
     Say("reads of memory");
     const std::vector<int64_t> sizes = WorkingSets();
     std::vector<double> alone(sizes.size());
     SKEIN_RETURN_IF_ERROR(
-        Agree(first_of_host() ? ReadAll(sizes, /*threads=*/1, alone) : absl::OkStatus()));
+        Agree(first_of_host() ? ReadAll(sizes, /*threads=*/1, /*together=*/false, alone) : absl::OkStatus()));
     std::vector<double> together(sizes.size());
     SKEIN_RETURN_IF_ERROR(
-        Agree(measures ? ReadAll(sizes, options_.threads, together) : absl::OkStatus()));
+        Agree(measures ? ReadAll(sizes, options_.threads, /*together=*/true, together) : absl::OkStatus()));
     for (size_t i = 0; i < sizes.size(); ++i) {
       host_.core_rates.reads.push_back({sizes[i], std::max(alone[i], together[i]), together[i]});
     }
     return ShareCoreRates(measures);
+  }
+
+  // Ranks that do not come, since they have failed, are told of later.
+  void Meet() const {
+    if (beside_ != nullptr) beside_->Barrier(kHostStream).IgnoreError();
+  }
+  ProbeHooks Hooks() const {
+    return {.progress = options_.progress, .meet = [this] { Meet(); }};
   }
 
   int64_t MeasuringRanks() const {
@@ -115,7 +128,7 @@ class HostProbe {
     // They share caches, and what is beyond them.
     SKEIN_ASSIGN_OR_RETURN(host_.core_rates,
                            ProbeLayers(device, {.cache_bytes = host_.l3_bytes / MeasuringRanks(),
-                                                .progress = options_.progress}));
+                                                .hooks = Hooks()}));
     return absl::OkStatus();
   }
 
@@ -126,7 +139,7 @@ class HostProbe {
     SKEIN_ASSIGN_OR_RETURN(
         ProbedAttention probed,
         ProbeAttention(device, {.most_bytes = std::min(beyond, WorkingSets().back()),
-                                .progress = options_.progress}));
+                                .hooks = Hooks()}));
     host_.core_rates.attention = std::move(probed.rates);
     host_.core_rates.spread = std::max(host_.core_rates.spread, probed.spread);
     return absl::OkStatus();
@@ -162,12 +175,14 @@ class HostProbe {
   }
 
   // Bytes a second of each thread, by working set.
-  absl::Status ReadAll(const std::vector<int64_t>& sizes, int threads, std::vector<double>& rates) {
+  absl::Status ReadAll(const std::vector<int64_t>& sizes, int threads, bool together,
+                       std::vector<double>& rates) {
     for (size_t at = 0; at < sizes.size(); ++at) {
       const int used = static_cast<int>(std::min<int64_t>(threads, sizes[at] / kMiB));
       SKEIN_ASSIGN_OR_RETURN(auto probe, kernels::ReadProbe::Create(used, sizes[at]));
       std::vector<double> samples;
       probe.Pass();
+      if (together) Meet();
       for (int i = 0; i < kReadPasses; ++i) {
         std::vector<double> passes;
         const absl::Time begin = absl::Now();
@@ -203,9 +218,9 @@ class HostProbe {
     BenchDevice device{.device = options_.device, .threads = options_.threads};
     SKEIN_ASSIGN_OR_RETURN(device.backend, kernels::MakeCudaBackend({.device = options_.device.gpu,
                                                                      .threads = options_.threads}));
-    SKEIN_ASSIGN_OR_RETURN(gpu->rates, ProbeLayers(device, {.progress = options_.progress}));
+    SKEIN_ASSIGN_OR_RETURN(gpu->rates, ProbeLayers(device, {.hooks = Hooks()}));
     SKEIN_ASSIGN_OR_RETURN(ProbedAttention probed,
-                           ProbeAttention(device, {.progress = options_.progress}));
+                           ProbeAttention(device, {.hooks = Hooks()}));
     gpu->rates.attention = std::move(probed.rates);
     gpu->rates.spread = std::max(gpu->rates.spread, probed.spread);
     gpu->rates.reads = {{gpu->memory_bytes, ceilings.read_bytes_per_s, ceilings.read_bytes_per_s}};
@@ -362,6 +377,7 @@ class HostProbe {
   const HostProbeOptions& options_;
   topology::Topology& topology_;
   Host& host_;
+  std::unique_ptr<comm::Communicator> beside_;  // who measures cores at once; or null
   std::vector<std::string> places_;  // PCI addresses of the host's ranks
 };
 

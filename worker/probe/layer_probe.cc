@@ -11,8 +11,10 @@
 #include "base/dtype.h"
 #include "base/status_macros.h"
 #include "parallel/cost/device_cost.h"
+#include "parallel/cost/replica_cost.h"
 #include "worker/bench/bench_model.h"
 #include "worker/probe/probe_model.h"
+#include "worker/probe/samples.h"
 
 namespace skein::worker {
 namespace {
@@ -27,6 +29,12 @@ constexpr ProbeShape kLargeOnCpu = {2048, 8192, 32, 64, 1};
 // Some 2 and 14 MB of bf16, for models that stay in caches.
 constexpr ProbeShape kSmall = {256, 768, 4, 64, 1};
 constexpr ProbeShape kMiddle = {512, 1536, 8, 64, 2};
+// Of as many weights as kMiddle. Its products are more, and pass more values.
+constexpr ProbeShape kNarrow = {256, 768, 4, 64, 8};
+// Steps of both, which are compared.
+constexpr int32_t kPassingRows = 16;
+constexpr int kPassingSamples = 7;
+constexpr int kPassingRounds = 5;
 
 // Those that take unlike times to unpack; like ones stand in for the others (cost::OperationsPerS).
 constexpr DType kQuantized[] = {DType::kQ8_0, DType::kQ4_0, DType::kFp8, DType::kQ3_K,
@@ -61,6 +69,7 @@ class LayerProbe {
     if (device_.is_gpu()) {
       SKEIN_RETURN_IF_ERROR(TimeShape(kShapeOf8B, DType::kBF16, kGpuRows));
     } else {
+      SKEIN_RETURN_IF_ERROR(TimePassing());
       SKEIN_RETURN_IF_ERROR(TimeDTypesOfCores());
     }
     rates_.spread = timer_.spread();
@@ -88,6 +97,41 @@ class LayerProbe {
       rates_.overheads.push_back({.rows = rows[i],
                                   .step = absl::Seconds(std::max(0.0, one[i] - layer)),
                                   .layer = absl::Seconds(layer)});
+    }
+    return absl::OkStatus();
+  }
+
+  // What layers cost as such and what they pass between products, where threads share the work: two
+  // models that read and multiply as much differ by these alone. Layers of next to nothing are not
+  // shared.
+  absl::Status TimePassing() {
+    timer_.Say("what products pass");
+    const ProbeSizes sizes = {.sequences = kPassingRows};
+    SKEIN_ASSIGN_OR_RETURN(const auto narrow, timer_.Load(kNarrow, DType::kBF16, sizes));
+    SKEIN_ASSIGN_OR_RETURN(const auto wide, timer_.Load(kMiddle, DType::kBF16, sizes));
+    std::vector<double> of_one, of_many;  // seconds more, by rounds
+    for (int round = 0; round < kPassingRounds; ++round) {
+      for (const auto& [rows, longer] : {std::pair(1, &of_one), {kPassingRows, &of_many}}) {
+        const auto time = [&, rows = rows](BenchModel& model) {
+          return timer_.Decodes(model, rows, /*positions=*/0, kPassingSamples);
+        };
+        SKEIN_ASSIGN_OR_RETURN(const StepTime more, time(*narrow));
+        SKEIN_ASSIGN_OR_RETURN(const StepTime less, time(*wide));
+        longer->push_back(more.seconds - less.seconds);
+      }
+    }
+    const auto passed = [](const ProbeShape& shape) {
+      return static_cast<double>(shape.layers) *
+             cost::PassedValues(ConfigOf(shape, DType::kBF16), /*tp_size=*/1);
+    };
+    const double values = passed(kNarrow) - passed(kMiddle);  // of a row
+    const double one = Summarise(std::move(of_one)).median;
+    const double many = Summarise(std::move(of_many)).median;
+    const double passing = std::max(0.0, (many - one) / (kPassingRows - 1));  // a row
+    const double layer = (one - passing) / (kNarrow.layers - kMiddle.layers);
+    if (passing > 0) rates_.passed_values_per_s = values / passing;
+    for (topology::Overhead& overhead : rates_.overheads) {
+      overhead.layer = std::max(overhead.layer, absl::Seconds(layer));
     }
     return absl::OkStatus();
   }
@@ -159,7 +203,12 @@ class LayerProbe {
       const StepCost& cost = model->cost();
       const double operations = count * (cost.flops_per_row + context * cost.flops_per_pair);
       const topology::Overhead overhead = cost::OverheadOf(rates_, count);
-      const double begun = absl::ToDoubleSeconds(overhead.step + shape.layers * overhead.layer);
+      double begun = absl::ToDoubleSeconds(overhead.step + shape.layers * overhead.layer);
+      if (rates_.passed_values_per_s > 0) {
+        begun += count * static_cast<double>(shape.layers) *
+                 cost::PassedValues(ConfigOf(shape, dtype), /*tp_size=*/1) /
+                 rates_.passed_values_per_s;
+      }
       // What a step costs as such is part of it, whatever the noise of either measurement.
       const double multiplied = std::max(seconds - begun, seconds / 4);
       rates_.products.push_back({.dtype = dtype,
@@ -190,7 +239,7 @@ class LayerProbe {
 }  // namespace
 
 absl::StatusOr<DeviceRates> ProbeLayers(BenchDevice& device, const LayerProbeOptions& options) {
-  SKEIN_ASSIGN_OR_RETURN(StepTimer timer, StepTimer::Start(device, options.progress));
+  SKEIN_ASSIGN_OR_RETURN(StepTimer timer, StepTimer::Start(device, options.hooks));
   return LayerProbe(device, options, timer).Run();
 }
 

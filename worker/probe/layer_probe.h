@@ -1,27 +1,25 @@
 // Measures what a rank's device does in a second, by the very code that serves: steps of small
 // models with random weights.
 //
-// A step of a model whose layers hold next to nothing tells what steps and layers cost as such.
+// A step of a model whose layers hold next to nothing tells what steps and layers cost as such; on
+// cores, two models of as many weights in unlike layers also what these pass between products.
 // Steps of models of other sizes, with this taken off, tell how fast products are, whether or not
 // caches hold their weights.
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <memory>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "topology/rates.h"
 #include "worker/bench/bench_device.h"
+#include "worker/probe/probe_hooks.h"
 
 namespace skein::worker {
 
 struct LayerProbeOptions {
   int64_t cache_bytes = 0;  // of the last level, this rank's part; of CPUs
-  // Told what is measured next; may be null.
-  std::function<void(std::string_view)> progress;
+  ProbeHooks hooks;
 };
 
 // DeviceRates without reads and attention: overheads and products. On CPUs rates are of one core;

@@ -59,7 +59,12 @@ DeviceRates MeanRates(absl::Span<const DeviceRates> all) {
   TakeMeanTime(ranks, &DeviceRates::overheads, &topology::Overhead::layer, mean);
   TakeMeanRate(ranks, &DeviceRates::attention, &topology::AttentionRate::bytes_per_s, mean);
   TakeMeanRate(ranks, &DeviceRates::attention, &topology::AttentionRate::operations_per_s, mean);
-  for (const DeviceRates& rank : ranks) mean.spread = std::max(mean.spread, rank.spread);
+  double passing = 0;  // seconds
+  for (const DeviceRates& rank : ranks) {
+    mean.spread = std::max(mean.spread, rank.spread);
+    if (rank.passed_values_per_s > 0) passing += 1 / rank.passed_values_per_s;
+  }
+  mean.passed_values_per_s = passing > 0 ? static_cast<double>(ranks.size()) / passing : 0;
   return mean;
 }
 

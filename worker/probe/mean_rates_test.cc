@@ -19,7 +19,8 @@ TEST(MeanRatesTest, IsOfEveryPoint) {
                              .products = {{DType::kF32, 1 << 20, 1, 10}},
                              .overheads = {{1, kStep, kLayer}},
                              .spread = 0.1,
-                             .attention = {{8, 100, 30, 1 << 20}}};
+                             .attention = {{8, 100, 30, 1 << 20}},
+                             .passed_values_per_s = 50};
   const DeviceRates second = {.origin = topology::Origin::kMeasured,
                               .reads = {{1 << 20, 1, 12}, {1 << 22, 1, 3}},
                               .products = {{DType::kF32, 1 << 20, 1, 40}},
@@ -50,6 +51,9 @@ TEST(MeanRatesTest, IsOfEveryPoint) {
   EXPECT_DOUBLE_EQ(got.attention[0].bytes_per_s, mean.attention[0].bytes_per_s);
   // Arithmetic that took no time of its own on one of them takes half of the other's.
   EXPECT_DOUBLE_EQ(got.attention[0].operations_per_s, mean.attention[0].operations_per_s);
+  // And what ranks hand on, likewise.
+  EXPECT_DOUBLE_EQ(got.passed_values_per_s, 100);
+  EXPECT_EQ(MeanRates({second}).passed_values_per_s, 0);
   EXPECT_DOUBLE_EQ(MeanRates({first}).products[0].operations_per_s, 10);
   // A rank that has measured less says nothing.
   DeviceRates less = second;

@@ -37,15 +37,14 @@ model::ModelConfig ConfigOf(const ProbeShape& shape, DType dtype) {
   return config;
 }
 
-absl::StatusOr<StepTimer> StepTimer::Start(BenchDevice& device,
-                                           std::function<void(std::string_view)> progress) {
-  StepTimer timer(device, std::move(progress));
+absl::StatusOr<StepTimer> StepTimer::Start(BenchDevice& device, ProbeHooks hooks) {
+  StepTimer timer(device, std::move(hooks));
   SKEIN_ASSIGN_OR_RETURN(timer.alone_, BenchRanks::Start({}));
   return timer;
 }
 
 void StepTimer::Say(std::string_view what) const {
-  if (progress_) progress_(what);
+  if (hooks_.progress) hooks_.progress(what);
 }
 
 absl::StatusOr<std::unique_ptr<BenchModel>> StepTimer::Load(const ProbeShape& shape, DType dtype,
@@ -61,6 +60,7 @@ absl::StatusOr<std::unique_ptr<BenchModel>> StepTimer::Load(const ProbeShape& sh
 absl::StatusOr<StepTime> StepTimer::Decodes(BenchModel& model, int32_t sequences, int32_t positions,
                                             int samples) {
   SKEIN_RETURN_IF_ERROR(model.TimeStep(model.StartOrder(sequences, positions)).status());
+  if (hooks_.meet) hooks_.meet();
   SKEIN_ASSIGN_OR_RETURN(const absl::Duration first, model.TimeStep(model.DecodeOrder(sequences)));
   if (samples == 0) samples = SamplesFor(first);
   SKEIN_ASSIGN_OR_RETURN(std::vector<double> seconds, TimeDecodes(model, sequences, samples));

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "worker/bench/bench_device.h"
 #include "worker/bench/bench_model.h"
 #include "worker/bench/bench_ranks.h"
+#include "worker/probe/probe_hooks.h"
 
 namespace skein::worker {
 
@@ -47,9 +47,7 @@ struct ProbeSizes {
 // Times steps of models on one rank's device. `device` outlives it.
 class StepTimer {
  public:
-  // `progress` takes what is said; may be null.
-  static absl::StatusOr<StepTimer> Start(BenchDevice& device,
-                                         std::function<void(std::string_view)> progress);
+  static absl::StatusOr<StepTimer> Start(BenchDevice& device, ProbeHooks hooks);
 
   // What is measured next.
   void Say(std::string_view what) const;
@@ -68,12 +66,11 @@ class StepTimer {
   double spread() const { return spread_; }
 
  private:
-  StepTimer(BenchDevice& device, std::function<void(std::string_view)> progress)
-      : device_(device), progress_(std::move(progress)) {}
+  StepTimer(BenchDevice& device, ProbeHooks hooks) : device_(device), hooks_(std::move(hooks)) {}
   double Note(std::vector<double> samples);
 
   BenchDevice& device_;
-  const std::function<void(std::string_view)> progress_;
+  const ProbeHooks hooks_;
   std::unique_ptr<BenchRanks> alone_;
   double spread_ = 0;
 };
