@@ -33,6 +33,7 @@
 #include "topology/host/host.h"
 #include "topology/host/near_cpus.h"
 #include "topology/host/nvml.h"
+#include "worker/core_binding.h"
 #include "worker/device.h"
 #include "worker/device_comm.h"
 #include "worker/engine/device_watch.h"
@@ -192,6 +193,14 @@ class Rank {
     }
   }
 
+  // Of a plan for cores. A call of all ranks.
+  void ShareCores(const plan::Plan& plan) const {
+    if (plan.ranks.front().device.kind == DeviceKind::kCuda) return;
+    const absl::StatusOr<std::string> says = BindToCores(mpi_, plan);
+    if (!says.ok()) return spdlog::info("threads stay unbound: {}", says.status().ToString());
+    if (!says->empty()) spdlog::info("{}", *says);
+  }
+
   // On a thread of the attachment.
   void OnEnd(const absl::Status& why, int exit_code) {
     if (exit_code == 0) {
@@ -222,6 +231,7 @@ class Rank {
                                            .tracker = &tracker_,
                                            .timeout = kStartTimeout,
                                            .on_group = [this](auto& group) { AddReport(group); }}));
+    ShareCores(plan);
     if (part == nullptr) return Idle();
     // Ranks of CPUs and of GPUs are in no job together.
     if (self.device.kind == DeviceKind::kCuda) {

@@ -4,14 +4,19 @@
 #include <hwloc.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "topology/cpus.h"
 
 namespace skein::topology {
 
 // Counts the cores of the calling thread's affinity, by hwloc. Two hardware threads of one core
 // share its arithmetic, so they count once.
 absl::StatusOr<int32_t> AffinityCores();
+
+// Each of these cores: its hardware threads that the affinity allows.
+absl::StatusOr<std::vector<Cpus>> AffinityCpus();
 
 // Counts the cores that have at least one hardware thread in `cpus`. Counts hardware threads where
 // the system tells of no cores.

@@ -2,6 +2,9 @@
 
 #include <sched.h>
 
+#include <cstddef>
+#include <vector>
+
 #include "base/test_util.h"
 #include "gtest/gtest.h"
 
@@ -37,6 +40,13 @@ TEST(AffinityCoresTest, FollowsTheThreadsAffinity) {
   ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
   EXPECT_GE(all, 1);
   EXPECT_LE(all, CPU_COUNT(&before));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const std::vector<Cpus> cores, AffinityCpus());
+  EXPECT_EQ(cores.size(), static_cast<size_t>(all));
+  int cpus = 0;
+  for (const Cpus& core : cores) {
+    for (const int cpu : core) cpus += CPU_ISSET(cpu, &before) ? 1 : 1000;
+  }
+  EXPECT_EQ(cpus, CPU_COUNT(&before));
   int first = 0;
   while (!CPU_ISSET(first, &before)) ++first;
   cpu_set_t one;
@@ -45,6 +55,8 @@ TEST(AffinityCoresTest, FollowsTheThreadsAffinity) {
   ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
   SKEIN_ASSERT_OK_AND_ASSIGN(const int32_t alone, AffinityCores());
   EXPECT_EQ(alone, 1);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const std::vector<Cpus> bound, AffinityCpus());
+  EXPECT_EQ(bound, (std::vector<Cpus>{{first}}));
   ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 

@@ -52,6 +52,7 @@ absl::StatusOr<BenchDevice> OpenBenchDevice(const BenchDeviceOptions& options, B
   bench.crowded = !bench.is_gpu() && bench.threads * ranks.local_size() > cores;
   bench.machine = {.kind = std::string(DeviceKindName(bench.device.device.kind)),
                    .device = bench.device.device.name};
+  if (!bench.is_gpu()) ranks.ShareCores(bench.threads);
   ShowProgress("measuring the machine");
   SKEIN_RETURN_IF_ERROR(ranks.Barrier());
   if (bench.is_gpu()) {

@@ -17,6 +17,7 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/gather_strings.h"
 #include "parallel/comm/nccl/nccl_transport.h"
+#include "worker/core_binding.h"
 #include "worker/engine/stage_groups.h"
 #include "worker/find_device.h"
 
@@ -101,6 +102,12 @@ absl::StatusOr<RankDevice> BenchRanks::Find(std::optional<DeviceKind> asked) {
       options_.device_comm == DeviceComm::kNccl || options_.device_comm == DeviceComm::kPeers;
   if (nccl) TakeForHosts(mpi_->rank());
   return device;
+}
+
+void BenchRanks::ShareCores(int threads) {
+  if (mpi_ == nullptr) return;
+  for (plan::RankPlan& rank : plan_.ranks) rank.threads = threads;
+  BindToCores(*mpi_, plan_).IgnoreError();
 }
 
 absl::Status BenchRanks::Connect(const RankDevice& device, bool deterministic) {

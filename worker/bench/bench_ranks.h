@@ -49,6 +49,9 @@ class BenchRanks {
   // Chooses this rank's device as RankOptions does. A call of all ranks.
   absl::StatusOr<RankDevice> Find(std::optional<DeviceKind> asked);
   int local_size() const { return mpi_ == nullptr ? 1 : mpi_->local_size(); }
+  // Binds ranks of so many threads as those of a job are bound, where the system allows it. A call
+  // of all ranks.
+  void ShareCores(int threads);
   // "2 ranks share a GPU: ..."; empty where each has a device of its own. Behind Find.
   const std::string& shared() const { return shared_; }
 

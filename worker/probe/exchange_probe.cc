@@ -72,7 +72,11 @@ class ExchangeProbe {
     for (int size = 2; size <= ranks; ++size) {
       if (ranks % size != 0) continue;
       SKEIN_RETURN_IF_ERROR(TimeGroups(size, /*alone=*/false));
-      if (crowded && size < ranks) SKEIN_RETURN_IF_ERROR(TimeGroups(size, /*alone=*/true));
+      if (!crowded || size == ranks) continue;
+      const absl::Duration spin = mpi_.world().spin();
+      mpi_.world().set_spin(kTimeout);
+      SKEIN_RETURN_IF_ERROR(TimeGroups(size, /*alone=*/true));
+      mpi_.world().set_spin(spin);
     }
     SKEIN_RETURN_IF_ERROR(TimePairs());
     if (places_.hosts > 1) SKEIN_RETURN_IF_ERROR(TimeAcross());

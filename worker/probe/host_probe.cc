@@ -24,9 +24,13 @@
 #include "kernels/cuda/cuda_timer.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/gather_strings.h"
+#include "parallel/plan/plan.h"
 #include "proto/convert/machines_json.h"
+#include "topology/cpus.h"
+#include "topology/host/near_cpus.h"
 #include "topology/pci_address.h"
 #include "worker/bench/bench_device.h"
+#include "worker/core_binding.h"
 #include "worker/probe/attention_probe.h"
 #include "worker/probe/exchange_probe.h"
 #include "worker/probe/group_plan.h"
@@ -56,6 +60,17 @@ class HostProbe {
       : mpi_(mpi), options_(options), topology_(topology), host_(topology.hosts.front()) {}
 
   absl::Status Run() {
+    if (is_gpu()) return Probe();
+    // As ranks of a job are bound, where the system allows it, until its plan says how.
+    const absl::StatusOr<topology::Cpus> before = topology::AllowedCpus();
+    BindToCores(mpi_, OneStage()).IgnoreError();
+    const absl::Status probed = Probe();
+    if (before.ok()) topology::BindThreads(*before).IgnoreError();
+    return probed;
+  }
+
+ private:
+  absl::Status Probe() {
     if (is_gpu()) {
       SKEIN_RETURN_IF_ERROR(ProbeGpu());
     } else {
@@ -72,7 +87,19 @@ class HostProbe {
     return is_gpu() && mpi_.size() > 1 ? ProbeTokens(exchanges.pairs) : absl::OkStatus();
   }
 
- private:
+  // Whose shards are the ranks of a host.
+  plan::Plan OneStage() const {
+    const Places places(mpi_);
+    plan::Plan plan;
+    for (int rank = 0; rank < mpi_.size(); ++rank) {
+      plan.ranks.push_back({.rank = rank,
+                            .dp_rank = places.host[rank],
+                            .tp_rank = places.local[rank],
+                            .threads = options_.threads});
+    }
+    return plan;
+  }
+
   bool is_gpu() const { return options_.device.device.kind == DeviceKind::kCuda; }
   bool first_of_host() const { return mpi_.local_rank() == 0; }
   absl::Status Agree(const absl::Status& mine) { return comm::FirstError(mpi_.world(), mine); }
