@@ -38,9 +38,9 @@ std::vector<int> CoresOfRank(const plan::Plan& plan, absl::Span<const int> host_
   const auto place = [](const std::set<int32_t>& all, int32_t one) {
     return static_cast<int>(std::distance(all.begin(), all.find(one)));
   };
-  const int slot = (place(replicas, self->dp_rank) * of_replica +
-                    place(stages, self->pp_rank) % of_replica) %
-                   slots;
+  const int slot =
+      (place(replicas, self->dp_rank) * of_replica + place(stages, self->pp_rank) % of_replica) %
+      slots;
   const int first = (slot * shards + self->tp_rank % shards) * self->threads;
   std::set<int> chosen;
   for (int i = 0; i < std::min(self->threads, cores); ++i) chosen.insert((first + i) % cores);

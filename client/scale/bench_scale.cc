@@ -345,13 +345,18 @@ class Experiment {
     for (size_t i = 0; i < seconds.size(); ++i) {
       Rounds& rounds = measurement.steps[i];
       rounds.measured.push_back(seconds[i]);
-      result_.runs[rounds.run].step_s = Median(rounds.measured);
+      ScalingRun& run = result_.runs[rounds.run];
+      run.step_s = Median(rounds.measured);
+      run.rounds.push_back({rounds.predicted.back(), seconds[i]});
     }
     if (!measurement.prompt.has_value()) return absl::OkStatus();
     SKEIN_RETURN_IF_ERROR(Write());
     SKEIN_ASSIGN_OR_RETURN(const std::vector<double> prompt, Bench("prefill", measurement, {}, 1));
-    measurement.prompt->measured.push_back(prompt.front());
-    result_.prompts[measurement.prompt->run].measured_s = Median(measurement.prompt->measured);
+    Rounds& rounds = *measurement.prompt;
+    rounds.measured.push_back(prompt.front());
+    PromptRun& run = result_.prompts[rounds.run];
+    run.measured_s = Median(rounds.measured);
+    run.rounds.push_back({rounds.predicted.back(), prompt.front()});
     return absl::OkStatus();
   }
 

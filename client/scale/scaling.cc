@@ -47,6 +47,23 @@ std::string FormatChoice(const std::vector<const ScalingRun*>& load) {
                                             fastest->layout.ToString()));
 }
 
+double ErrorOf(const std::vector<ScalingRound>& rounds) {
+  std::vector<double> errors;
+  for (const ScalingRound& round : rounds) {
+    errors.push_back(round.predicted_s / round.measured_s - 1);
+  }
+  return Median(std::move(errors));
+}
+
+Json RoundsToJson(const std::vector<ScalingRound>& rounds) {
+  Json json = Json::array();
+  for (const ScalingRound& round : rounds) {
+    json.push_back(
+        {{"predicted_ms", round.predicted_s * 1e3}, {"measured_ms", round.measured_s * 1e3}});
+  }
+  return json;
+}
+
 // "3.1% at the median, 8.0% at most"
 std::string FormatErrors(const std::vector<double>& errors) {
   return absl::StrFormat("%.1f%% at the median, %.1f%% at most", 100 * Median(errors),
@@ -156,6 +173,9 @@ void DrawTimes(const ScalingExperiment& experiment, double top, std::string& svg
 
 }  // namespace
 
+double ScalingRun::error() const { return ErrorOf(rounds); }
+double PromptRun::error() const { return ErrorOf(rounds); }
+
 std::optional<Speedup> ScalingExperiment::SpeedupOf(const ScalingRun& run) const {
   const ScalingRun* base = nullptr;
   for (const ScalingRun& other : runs) {
@@ -241,6 +261,7 @@ std::string ScalingToJson(const ScalingExperiment& experiment) {
     if (!run.step_s.has_value()) continue;
     to["measured_ms"] = *run.step_s * 1e3;
     to["error"] = run.error();
+    to["rounds"] = RoundsToJson(run.rounds);
     to["tokens_per_s"] = run.tokens_per_s();
     if (const std::optional<Speedup> speedup = experiment.SpeedupOf(run)) {
       to["speedup"] = speedup->factor;
@@ -257,6 +278,7 @@ std::string ScalingToJson(const ScalingExperiment& experiment) {
     if (!prompt.measured_s.has_value()) continue;
     to["measured_ms"] = *prompt.measured_s * 1e3;
     to["error"] = prompt.error();
+    to["rounds"] = RoundsToJson(prompt.rounds);
   }
   return json.dump(/*indent=*/1) + "\n";
 }

@@ -11,17 +11,26 @@
 
 namespace skein::client {
 
+// Predicted right before it was measured: what a host does in a second may change until the next.
+struct ScalingRound {
+  double predicted_s = 0;
+  double measured_s = 0;
+
+  friend bool operator==(const ScalingRound&, const ScalingRound&) = default;
+};
+
 // A layout at a load.
 struct ScalingRun {
   plan::Layout layout;
   int32_t batch = 1;             // sequences that decode together
   bool chosen = false;           // the best layout of as many ranks, by prediction
-  double predicted_s = 0;        // of a step
+  double predicted_s = 0;        // of a step; the median, as the next
   std::optional<double> step_s;  // measured; none: not yet
+  std::vector<ScalingRound> rounds;
 
   double tokens_per_s() const { return batch / step_s.value(); }
-  // (predicted - measured) / measured.
-  double error() const { return predicted_s / step_s.value() - 1; }
+  // (predicted - measured) / measured: the median of the rounds.
+  double error() const;
 
   friend bool operator==(const ScalingRun&, const ScalingRun&) = default;
 };
@@ -31,8 +40,9 @@ struct PromptRun {
   plan::Layout layout;
   double predicted_s = 0;            // to its first token
   std::optional<double> measured_s;  // none: not yet
+  std::vector<ScalingRound> rounds;
 
-  double error() const { return predicted_s / measured_s.value() - 1; }
+  double error() const;
 
   friend bool operator==(const PromptRun&, const PromptRun&) = default;
 };

@@ -18,15 +18,15 @@ using ::testing::Not;
 
 // Two numbers of ranks; of the second both layouts, of which the other one proves to be faster.
 ScalingExperiment Experiment() {
-  return {
-      .model = "a <model>",
-      .prompt_tokens = 128,
-      .steps = 64,
-      .spread = 0.07,
-      .runs = {
-          {.layout = {1, 1, 1}, .batch = 2, .chosen = true, .predicted_s = 0.010, .step_s = 0.008},
-          {.layout = {2, 1, 1}, .batch = 2, .chosen = true, .predicted_s = 0.006, .step_s = 0.005},
-          {.layout = {1, 2, 1}, .batch = 2, .predicted_s = 0.007, .step_s = 0.004}}};
+  return {.model = "a <model>",
+          .prompt_tokens = 128,
+          .steps = 64,
+          .spread = 0.07,
+          .runs = {
+              {{1, 1, 1}, 2, true, 0.010, 0.008, {{0.010, 0.008}}},
+              {{2, 1, 1}, 2, true, 0.006, 0.005, {{0.006, 0.005}}},
+              {{1, 2, 1}, 2, false, 0.007, 0.004, {{0.007, 0.004}}},
+          }};
 }
 
 TEST(ScalingTest, SpeedupIsOfTokensAgainstTheFewestRanks) {
@@ -90,8 +90,8 @@ TEST(ScalingTest, TheTableTellsErrorsAndWhatWasChosen) {
 
 TEST(ScalingTest, PromptsHaveATableOfTheirOwn) {
   ScalingExperiment experiment = Experiment();
-  experiment.prompts = {{.layout = {1, 1, 1}, .predicted_s = 0.12, .measured_s = 0.1},
-                        {.layout = {2, 1, 1}, .predicted_s = 0.03, .measured_s = 0.05},
+  experiment.prompts = {{{1, 1, 1}, 0.12, 0.1, {{0.12, 0.1}}},
+                        {{2, 1, 1}, 0.03, 0.05, {{0.03, 0.05}}},
                         {.layout = {1, 2, 1}, .predicted_s = 0.09}};
   EXPECT_THAT(
       FormatScaling(experiment),
@@ -118,6 +118,21 @@ TEST(ScalingTest, JsonHasNothingMeasuredBeforeItIs) {
   EXPECT_NEAR(json["runs"][1]["error"].get<double>(), 0.2, 1e-9);
   EXPECT_TRUE(json["runs"][2]["measured_ms"].is_null());
   EXPECT_FALSE(json["runs"][2].contains("error"));
+}
+
+// A host that is fast in a round and slow in the next is predicted to be each.
+TEST(ScalingTest, TheErrorIsThatOfARound) {
+  ScalingExperiment experiment = Experiment();
+  ScalingRun& run = experiment.runs[0];
+  run.rounds = {{0.010, 0.010}, {0.010, 0.008}, {0.022, 0.020}};
+  run.predicted_s = 0.010;
+  run.step_s = 0.010;
+  EXPECT_NEAR(run.error(), 0.1, 1e-9);
+  const nlohmann::json json = *ParseJson(ScalingToJson(experiment));
+  EXPECT_NEAR(json["runs"][0]["error"].get<double>(), 0.1, 1e-9);
+  ASSERT_EQ(json["runs"][0]["rounds"].size(), 3);
+  EXPECT_NEAR(json["runs"][0]["rounds"][2]["predicted_ms"].get<double>(), 22, 1e-9);
+  EXPECT_NEAR(json["runs"][0]["rounds"][2]["measured_ms"].get<double>(), 20, 1e-9);
 }
 
 TEST(ScalingTest, ThePictureHasEachRunAndTheSpeedups) {

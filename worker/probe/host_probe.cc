@@ -121,11 +121,13 @@ class HostProbe {
     Say("reads of memory");
     const std::vector<int64_t> sizes = WorkingSets();
     std::vector<double> alone(sizes.size());
-    SKEIN_RETURN_IF_ERROR(
-        Agree(first_of_host() ? ReadAll(sizes, /*threads=*/1, /*together=*/false, alone) : absl::OkStatus()));
+    SKEIN_RETURN_IF_ERROR(Agree(first_of_host()
+                                    ? ReadAll(sizes, /*threads=*/1, /*together=*/false, alone)
+                                    : absl::OkStatus()));
     std::vector<double> together(sizes.size());
-    SKEIN_RETURN_IF_ERROR(
-        Agree(measures ? ReadAll(sizes, options_.threads, /*together=*/true, together) : absl::OkStatus()));
+    SKEIN_RETURN_IF_ERROR(Agree(measures
+                                    ? ReadAll(sizes, options_.threads, /*together=*/true, together)
+                                    : absl::OkStatus()));
     for (size_t i = 0; i < sizes.size(); ++i) {
       host_.core_rates.reads.push_back({sizes[i], std::max(alone[i], together[i]), together[i]});
     }
@@ -153,9 +155,9 @@ class HostProbe {
   absl::Status ProbeLayersOfCores() {
     SKEIN_ASSIGN_OR_RETURN(BenchDevice device, Cores());
     // They share caches, and what is beyond them.
-    SKEIN_ASSIGN_OR_RETURN(host_.core_rates,
-                           ProbeLayers(device, {.cache_bytes = host_.l3_bytes / MeasuringRanks(),
-                                                .hooks = Hooks()}));
+    SKEIN_ASSIGN_OR_RETURN(
+        host_.core_rates,
+        ProbeLayers(device, {.cache_bytes = host_.l3_bytes / MeasuringRanks(), .hooks = Hooks()}));
     return absl::OkStatus();
   }
 
@@ -165,8 +167,8 @@ class HostProbe {
     const int64_t beyond = std::max(4 * host_.l3_bytes / MeasuringRanks(), 128 * kMiB);
     SKEIN_ASSIGN_OR_RETURN(
         ProbedAttention probed,
-        ProbeAttention(device, {.most_bytes = std::min(beyond, WorkingSets().back()),
-                                .hooks = Hooks()}));
+        ProbeAttention(device,
+                       {.most_bytes = std::min(beyond, WorkingSets().back()), .hooks = Hooks()}));
     host_.core_rates.attention = std::move(probed.rates);
     host_.core_rates.spread = std::max(host_.core_rates.spread, probed.spread);
     return absl::OkStatus();
@@ -246,8 +248,7 @@ class HostProbe {
     SKEIN_ASSIGN_OR_RETURN(device.backend, kernels::MakeCudaBackend({.device = options_.device.gpu,
                                                                      .threads = options_.threads}));
     SKEIN_ASSIGN_OR_RETURN(gpu->rates, ProbeLayers(device, {.hooks = Hooks()}));
-    SKEIN_ASSIGN_OR_RETURN(ProbedAttention probed,
-                           ProbeAttention(device, {.hooks = Hooks()}));
+    SKEIN_ASSIGN_OR_RETURN(ProbedAttention probed, ProbeAttention(device, {.hooks = Hooks()}));
     gpu->rates.attention = std::move(probed.rates);
     gpu->rates.spread = std::max(gpu->rates.spread, probed.spread);
     gpu->rates.reads = {{gpu->memory_bytes, ceilings.read_bytes_per_s, ceilings.read_bytes_per_s}};
@@ -405,7 +406,7 @@ class HostProbe {
   topology::Topology& topology_;
   Host& host_;
   std::unique_ptr<comm::Communicator> beside_;  // who measures cores at once; or null
-  std::vector<std::string> places_;  // PCI addresses of the host's ranks
+  std::vector<std::string> places_;             // PCI addresses of the host's ranks
 };
 
 }  // namespace
