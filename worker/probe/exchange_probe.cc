@@ -38,9 +38,10 @@ namespace {
 using topology::Exchange;
 using topology::ExchangeCurve;
 
-// From a row of a small model to many rows of a large one.
-constexpr int64_t kSizes[] = {int64_t{1} << 10, int64_t{1} << 14, int64_t{1} << 18,
-                              int64_t{1} << 22};
+// From a row of a small model to many rows of a large one; from 4 KiB on MPI sends messages of one
+// host another way.
+constexpr int64_t kSizes[] = {int64_t{1} << 10, int64_t{1} << 12, int64_t{1} << 14,
+                              int64_t{1} << 18, int64_t{1} << 22};
 constexpr int64_t kLeastBytes = kSizes[0];
 constexpr int64_t kMostBytes = kSizes[std::size(kSizes) - 1];
 constexpr int kSums = 8;   // of a Program, one behind the other as layers have them

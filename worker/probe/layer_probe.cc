@@ -26,8 +26,9 @@ constexpr ProbeShape kNothing = {64, 64, 1, 64, 1};
 constexpr int64_t kManyLayers = 9;
 // A 1B's: what is multiplied is beyond caches, but for the largest.
 constexpr ProbeShape kLargeOnCpu = {2048, 8192, 32, 64, 1};
-// Some 2 and 14 MB of bf16, for models that stay in caches.
+// Some 2, 6 and 12 MB of bf16, for models that stay in caches.
 constexpr ProbeShape kSmall = {256, 768, 4, 64, 1};
+constexpr ProbeShape kHalf = {512, 1536, 8, 64, 1};
 constexpr ProbeShape kMiddle = {512, 1536, 8, 64, 2};
 // Of as many weights as kMiddle. Its products are more, and pass more values.
 constexpr ProbeShape kNarrow = {256, 768, 4, 64, 8};
@@ -140,6 +141,7 @@ class LayerProbe {
     std::vector<topology::ProductRate> large;
     for (const DType dtype : {DType::kBF16, DType::kF32, DType::kF16}) {
       SKEIN_RETURN_IF_ERROR(TimeShape(kSmall, dtype, kCpuRows));
+      if (large.empty()) SKEIN_RETURN_IF_ERROR(TimeShape(kHalf, dtype, kCpuRows));
       const size_t of_middle = rates_.products.size();
       SKEIN_RETURN_IF_ERROR(TimeShape(kMiddle, dtype, kCpuRows));
       if (large.empty()) {
