@@ -109,20 +109,41 @@ class Experiment {
  private:
   absl::Status RunRounds() {
     for (int32_t round = 0; round < flags_.rounds; ++round) {
-      // What a host does in a second changes within minutes where it has neighbours.
-      for (const int32_t ranks : flags_.ranks) {
-        SKEIN_RETURN_IF_ERROR(Predict(ranks, round));
-        if (round == 0) PrintPredictions(ranks);
-        SKEIN_RETURN_IF_ERROR(Write());
-        for (Measurement& measurement : measurements_) {
-          if (measurement.plan.layout.ranks() != ranks) continue;
-          SKEIN_RETURN_IF_ERROR(Measure(measurement));
-          SKEIN_RETURN_IF_ERROR(Write());
-        }
-      }
+      for (const int32_t ranks : flags_.ranks) SKEIN_RETURN_IF_ERROR(RunRound(ranks, round));
     }
     return absl::OkStatus();
   }
+
+  absl::Status RunRound(int32_t ranks, int32_t round) {
+    SKEIN_ASSIGN_OR_RETURN(Probed probed, Probe(ranks));
+    if (round == 0) SKEIN_RETURN_IF_ERROR(Choose(ranks, probed));
+    std::vector<Measurement*> measurements;
+    for (Measurement& measurement : measurements_) {
+      if (measurement.plan.layout.ranks() != ranks) continue;
+      SKEIN_RETURN_IF_ERROR(Predict(probed, round, measurement));
+      measurements.push_back(&measurement);
+    }
+    if (round == 0) PrintPredictions(ranks);
+    for (Measurement* const measurement : measurements) {
+      // Cores that a host's other work shares do more or less from one ten seconds to the next.
+      if (measurement != measurements.front() && probed.on_cores()) {
+        SKEIN_ASSIGN_OR_RETURN(probed, Probe(ranks));
+        SKEIN_RETURN_IF_ERROR(Predict(probed, round, *measurement));
+      }
+      SKEIN_RETURN_IF_ERROR(Write());
+      SKEIN_RETURN_IF_ERROR(Measure(*measurement));
+      SKEIN_RETURN_IF_ERROR(Write());
+    }
+    return absl::OkStatus();
+  }
+
+  // What hosts do with so many ranks.
+  struct Probed {
+    topology::Machine machine;
+    topology::Topology topology;
+
+    bool on_cores() const { return machine.devices.front().kind == DeviceKind::kCpu; }
+  };
 
   int32_t BatchOf(int32_t batch, int32_t ranks) const {
     return flags_.weak ? batch * ranks : batch;
@@ -153,11 +174,16 @@ class Experiment {
     return OutputOfMpirun(command);
   }
 
-  absl::StatusOr<topology::Topology> Probe(int32_t ranks) {
+  absl::StatusOr<Probed> Probe(int32_t ranks) {
     SKEIN_ASSIGN_OR_RETURN(const std::string json, Output(ranks, {"probe"}));
-    absl::StatusOr<topology::Topology> measured = convert::TopologyFromJson(json);
+    const absl::StatusOr<topology::Topology> measured = convert::TopologyFromJson(json);
     if (!measured.ok()) return Annotate(measured.status(), "what `worker probe` printed");
-    return measured;
+    absl::StatusOr<topology::Machine> machine = topology::MachineOf(*measured, ranks);
+    if (!machine.ok()) return Annotate(machine.status(), "--np");
+    Probed probed = {*std::move(machine), {}};
+    probed.topology = topology::TopologyOf(probed.machine);
+    result_.spread = std::max(result_.spread, plan::EvidenceOf(probed.topology).spread);
+    return probed;
   }
 
   // Of so many ranks: one replica first, of these the most shards.
@@ -197,8 +223,8 @@ class Experiment {
   }
 
   // Chooses what is measured of so many ranks, by a first prediction.
-  absl::Status Choose(int32_t ranks, const topology::Machine& machine,
-                      const topology::Topology& topology) {
+  absl::Status Choose(int32_t ranks, const Probed& probed) {
+    const auto& [machine, topology] = probed;
     SKEIN_ASSIGN_OR_RETURN(std::vector<plan::Plan> plans, PlansOf(machine, ranks));
     std::vector<Measurement> measurements(plans.size());
     for (const int32_t of_flag : flags_.batches) {
@@ -225,8 +251,7 @@ class Experiment {
     }
     for (size_t i = 0; i < plans.size(); ++i) {
       if (measurements[i].steps.empty()) continue;
-      const bool on_cores = machine.devices.front().kind == DeviceKind::kCpu;
-      if (on_cores) measurements[i].threads = plans[i].ranks.front().threads;
+      if (probed.on_cores()) measurements[i].threads = plans[i].ranks.front().threads;
       if (flags_.prefill && plans[i].layout.dp_size > 1) {
         absl::FPrintF(stderr, "no prompt with %s: one of its replicas computes it\n",
                       plans[i].layout.ToString());
@@ -240,28 +265,24 @@ class Experiment {
     return absl::OkStatus();
   }
 
-  // A round: measures the hosts with so many ranks, and predicts by that.
-  absl::Status Predict(int32_t ranks, int32_t round) {
-    SKEIN_ASSIGN_OR_RETURN(const topology::Topology measured, Probe(ranks));
-    const absl::StatusOr<topology::Machine> machine = topology::MachineOf(measured, ranks);
-    if (!machine.ok()) return Annotate(machine.status(), "--np");
-    const topology::Topology topology = topology::TopologyOf(*machine);
-    result_.spread = std::max(result_.spread, plan::EvidenceOf(topology).spread);
-    if (round == 0) SKEIN_RETURN_IF_ERROR(Choose(ranks, *machine, topology));
-    for (Measurement& measurement : measurements_) {
-      if (measurement.plan.layout.ranks() != ranks) continue;
-      for (Rounds& rounds : measurement.steps) {
-        ScalingRun& run = result_.runs[rounds.run];
-        SKEIN_ASSIGN_OR_RETURN(const absl::Duration step,
-                               PredictStep(*machine, topology, measurement.plan, run.batch));
-        rounds.predicted.push_back(absl::ToDoubleSeconds(step));
-        run.predicted_s = Median(rounds.predicted);
-      }
-      if (!measurement.prompt.has_value()) continue;
+  // What a round says of a layout; the last call of a round counts.
+  absl::Status Predict(const Probed& probed, int32_t round, Measurement& measurement) {
+    const auto& [machine, topology] = probed;
+    const auto note = [round](absl::Duration predicted, Rounds& rounds) {
+      rounds.predicted.resize(round + 1);
+      rounds.predicted.back() = absl::ToDoubleSeconds(predicted);
+      return Median(rounds.predicted);
+    };
+    for (Rounds& rounds : measurement.steps) {
+      ScalingRun& run = result_.runs[rounds.run];
+      SKEIN_ASSIGN_OR_RETURN(const absl::Duration step,
+                             PredictStep(machine, topology, measurement.plan, run.batch));
+      run.predicted_s = note(step, rounds);
+    }
+    if (measurement.prompt.has_value()) {
       SKEIN_ASSIGN_OR_RETURN(const absl::Duration prompt,
-                             PredictPrompt(*machine, topology, measurement.plan));
-      measurement.prompt->predicted.push_back(absl::ToDoubleSeconds(prompt));
-      result_.prompts[measurement.prompt->run].predicted_s = Median(measurement.prompt->predicted);
+                             PredictPrompt(machine, topology, measurement.plan));
+      result_.prompts[measurement.prompt->run].predicted_s = note(prompt, *measurement.prompt);
     }
     MarkChosen(result_.runs);
     return absl::OkStatus();
@@ -444,8 +465,10 @@ void DeclareBenchScale(CLI::App& command, BenchScaleFlags& flags) {
       ->check(InRange(4, static_cast<int32_t>(kMostTokens)))
       ->capture_default_str();
   command
-      .add_option("--rounds", flags.rounds,
-                  "Measure hosts, predict and measure all layouts so many times, for the medians")
+      .add_option(
+          "--rounds", flags.rounds,
+          "Measure hosts, predict and measure all layouts so many times, for the medians; on "
+          "cores, hosts before each layout")
       ->check(InRange(1, 1000))
       ->capture_default_str();
   command.add_option("--mpirun", flags.mpirun,

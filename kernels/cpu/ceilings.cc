@@ -79,12 +79,13 @@ absl::StatusOr<double> MeasureByteArithmetic(int threads) {
   return Measure(threads, &SimdOps::multiply_bytes);
 }
 
-double ReadProbe::Pass() {
+double ReadProbe::Pass(int64_t bytes) {
+  const int64_t pieces = bytes / kPiece;
   const absl::Time start = absl::Now();
-  pool_->ForEach(bytes() / kPiece, [&](int64_t piece, int) {
+  pool_->ForEach(pieces, [&](int64_t piece, int) {
     sink.fetch_add(simd_->read(memory_.data() + piece * kPiece, kPiece), std::memory_order_relaxed);
   });
-  return static_cast<double>(bytes()) / absl::ToDoubleSeconds(absl::Now() - start);
+  return static_cast<double>(pieces * kPiece) / absl::ToDoubleSeconds(absl::Now() - start);
 }
 
 }  // namespace skein::kernels

@@ -21,8 +21,12 @@ class ReadProbe {
 
   int64_t bytes() const { return memory_.bytes(); }
 
+  int threads() const { return pool_->threads(); }
+
   // Reads the buffer once. Returns bytes per second, all threads together.
-  double Pass();
+  double Pass() { return Pass(bytes()); }
+  // Its first `bytes`, at least a MiB, rounded down to MiB.
+  double Pass(int64_t bytes);
 
  private:
   ReadProbe(const SimdOps* simd, std::unique_ptr<ThreadPool> pool, HostMemory memory);

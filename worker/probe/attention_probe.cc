@@ -26,7 +26,7 @@ constexpr int64_t kKeyHeads = 4;
 constexpr int64_t kPositionBytes =
     2 * kContexts.layers * kKeyHeads * kContexts.head_dim * int64_t{sizeof(float)};
 constexpr int32_t kCpuSequences = 8;  // at least
-constexpr int kRounds = 5;            // of what is a difference
+constexpr int kRounds = 3;            // of what is a difference
 
 constexpr int32_t kGpuSequences[] = {1, 8, 64};
 constexpr int32_t kGpuContext = 768;

@@ -50,7 +50,9 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 // Virtual machines show the cache of all of their host.
 constexpr int64_t kMostRead = 512 * kMiB;
 constexpr int kReadPasses = 5;
-constexpr absl::Duration kReadSample = absl::Milliseconds(2);  // at least
+constexpr int kLeastReadPasses = 3;
+constexpr absl::Duration kReadBudget = absl::Milliseconds(40);  // of one working set
+constexpr absl::Duration kReadSample = absl::Milliseconds(2);   // at least
 constexpr int kCopies = 7;
 constexpr absl::Duration kMeet = absl::Seconds(2);  // of ranks that measure at once, at most
 
@@ -121,13 +123,12 @@ class HostProbe {
     Say("reads of memory");
     const std::vector<int64_t> sizes = WorkingSets();
     std::vector<double> alone(sizes.size());
-    SKEIN_RETURN_IF_ERROR(Agree(first_of_host()
-                                    ? ReadAll(sizes, /*threads=*/1, /*together=*/false, alone)
-                                    : absl::OkStatus()));
+    SKEIN_RETURN_IF_ERROR(
+        Agree(first_of_host() ? ReadAll(sizes, /*together=*/false, alone) : absl::OkStatus()));
     std::vector<double> together(sizes.size());
-    SKEIN_RETURN_IF_ERROR(Agree(measures
-                                    ? ReadAll(sizes, options_.threads, /*together=*/true, together)
-                                    : absl::OkStatus()));
+    SKEIN_RETURN_IF_ERROR(
+        Agree(measures ? ReadAll(sizes, /*together=*/true, together) : absl::OkStatus()));
+    reads_.reset();
     for (size_t i = 0; i < sizes.size(); ++i) {
       host_.core_rates.reads.push_back({sizes[i], std::max(alone[i], together[i]), together[i]});
     }
@@ -203,20 +204,27 @@ class HostProbe {
     return {kMiB, 4 * kMiB, 8 * kMiB, 16 * kMiB, 32 * kMiB, 64 * kMiB, most / kMiB * kMiB};
   }
 
-  // Bytes a second of each thread, by working set.
-  absl::Status ReadAll(const std::vector<int64_t>& sizes, int threads, bool together,
+  // Bytes a second of each thread, by working set: of one thread alone, or of all that the ranks
+  // which measure have together.
+  absl::Status ReadAll(const std::vector<int64_t>& sizes, bool together,
                        std::vector<double>& rates) {
+    const int threads = together ? options_.threads : 1;
+    if (reads_ == std::nullopt || reads_->threads() != threads) {
+      reads_.reset();
+      SKEIN_ASSIGN_OR_RETURN(reads_, kernels::ReadProbe::Create(threads, sizes.back()));
+    }
     for (size_t at = 0; at < sizes.size(); ++at) {
-      const int used = static_cast<int>(std::min<int64_t>(threads, sizes[at] / kMiB));
-      SKEIN_ASSIGN_OR_RETURN(auto probe, kernels::ReadProbe::Create(used, sizes[at]));
+      const auto used = static_cast<double>(std::min<int64_t>(threads, sizes[at] / kMiB));
       std::vector<double> samples;
-      probe.Pass();
+      reads_->Pass(sizes[at]);
       if (together) Meet();
+      const absl::Time begin_of_all = absl::Now();
       for (int i = 0; i < kReadPasses; ++i) {
+        if (i >= kLeastReadPasses && absl::Now() - begin_of_all > kReadBudget) break;
         std::vector<double> passes;
         const absl::Time begin = absl::Now();
         do {
-          passes.push_back(probe.Pass());
+          passes.push_back(reads_->Pass(sizes[at]));
         } while (absl::Now() - begin < kReadSample);
         samples.push_back(Median(std::move(passes)) / used);
       }
@@ -406,6 +414,7 @@ class HostProbe {
   topology::Topology& topology_;
   Host& host_;
   std::unique_ptr<comm::Communicator> beside_;  // who measures cores at once; or null
+  std::optional<kernels::ReadProbe> reads_;     // of the largest working set
   std::vector<std::string> places_;             // PCI addresses of the host's ranks
 };
 

@@ -42,9 +42,8 @@ constexpr DType kQuantized[] = {DType::kQ8_0, DType::kQ4_0, DType::kFp8, DType::
                                 DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
 
 constexpr int32_t kCpuRows[] = {1, 4, 16, 64};
-// The first of these, of weights beyond caches. More rows are bound by arithmetic as the last of
-// these are.
-constexpr int32_t kLargeRows[] = {1, 4, 16};
+// Of weights beyond caches. More rows are bound by arithmetic as the last of these are.
+constexpr int32_t kLargeRows[] = {1, 4, 8, 16};
 constexpr int32_t kGpuRows[] = {1, 8, 64, 256};
 constexpr int32_t kGpuPrompts[] = {512, 2048};
 // Of steps that hold next to nothing. A GPU's few rows go by one kernel, and more by a graph; of
@@ -142,7 +141,6 @@ class LayerProbe {
     for (const DType dtype : {DType::kBF16, DType::kF32, DType::kF16}) {
       SKEIN_RETURN_IF_ERROR(TimeShape(kSmall, dtype, kCpuRows));
       if (large.empty()) SKEIN_RETURN_IF_ERROR(TimeShape(kHalf, dtype, kCpuRows));
-      const size_t of_middle = rates_.products.size();
       SKEIN_RETURN_IF_ERROR(TimeShape(kMiddle, dtype, kCpuRows));
       if (large.empty()) {
         ProbeShape shape = kLargeOnCpu;
@@ -152,7 +150,7 @@ class LayerProbe {
         large.assign(rates_.products.begin() + of_large, rates_.products.end());
         rates_.products.resize(of_large);
       }
-      AddLarge(dtype, of_middle, large);
+      AddLarge(dtype, large);
     }
     // Wherever the weights are: few rows are bound by reads then, which are known.
     for (const DType dtype : kQuantized) {
@@ -165,31 +163,39 @@ class LayerProbe {
   // there even where it is read from end to end.
   int64_t LargeBytes() const { return std::min(8 * options_.cache_bytes, kMostLarge); }
 
-  // Adds products with weights beyond caches, as `large` has them for the first rows of its dtype.
-  // The newest set is in a cache: its rates begin at `newest`. What rows take longer beyond caches
-  // grows with a dtype's bytes. Rows bound by arithmetic take less: in larger products threads wait
-  // for each other less often, whatever the dtype.
-  void AddLarge(DType dtype, size_t newest, const std::vector<topology::ProductRate>& large) {
-    if (in_cache_.empty()) {
-      in_cache_.assign(rates_.products.begin() + newest, rates_.products.end());
-    }
+  // Adds products with weights beyond caches, as `large` has them of its dtype. The newest set is
+  // in a cache. What rows take longer beyond caches grows with a dtype's bytes. More rows than
+  // `large` has are bound by arithmetic, and take less: in larger products threads wait for each
+  // other less often, whatever the dtype.
+  void AddLarge(DType dtype, const std::vector<topology::ProductRate>& large) {
+    const topology::ProductRate newest = rates_.products.back();
+    if (in_cache_ == 0) in_cache_ = newest.working_set_bytes;
+    // Seconds of an operation.
+    const auto cached = [&](DType of, int64_t set, int64_t rows) {
+      return 1 / cost::OperationsPerS(rates_, {model::TypeShare{of}}, set, rows, {});
+    };
     const auto relative = static_cast<double>(DTypeBytes(dtype, 1)) /
                           static_cast<double>(DTypeBytes(large.front().dtype, 1));
-    for (size_t i = 0; i < std::size(kCpuRows); ++i) {
-      topology::ProductRate rate = rates_.products[newest + i];
-      rate.working_set_bytes = large.front().working_set_bytes;
-      if (i < large.size()) {
-        const double longer = 1 / large[i].operations_per_s - 1 / in_cache_[i].operations_per_s;
-        const double in_cache = 1 / rate.operations_per_s;
-        // Whatever the noise of the measurements, it is no more than twice as fast.
-        rate.operations_per_s =
-            1 / std::max(in_cache + (longer > 0 ? relative * longer : longer), in_cache / 2);
-      } else {
-        rate.operations_per_s *= rates_.products.back().operations_per_s /
-                                 rates_.products[newest + i - 1].operations_per_s;
-      }
-      rates_.products.push_back(rate);
+    std::vector<topology::ProductRate> added;
+    double of_cached = 0;
+    for (topology::ProductRate rate : large) {
+      const double longer = 1 / rate.operations_per_s - cached(rate.dtype, in_cache_, rate.rows);
+      const double in_cache = cached(dtype, newest.working_set_bytes, rate.rows);
+      rate.dtype = dtype;
+      // Whatever the noise of the measurements, it is no more than twice as fast.
+      rate.operations_per_s =
+          1 / std::max(in_cache + (longer > 0 ? relative * longer : longer), in_cache / 2);
+      of_cached = rate.operations_per_s * in_cache;
+      added.push_back(rate);
     }
+    for (const int32_t rows : kCpuRows) {
+      if (rows <= large.back().rows) continue;
+      topology::ProductRate rate = added.back();
+      rate.rows = rows;
+      rate.operations_per_s = of_cached / cached(dtype, newest.working_set_bytes, rows);
+      added.push_back(rate);
+    }
+    rates_.products.insert(rates_.products.end(), added.begin(), added.end());
   }
 
   absl::Status TimeShape(const ProbeShape& shape, DType dtype, absl::Span<const int32_t> rows) {
@@ -235,7 +241,7 @@ class LayerProbe {
   const LayerProbeOptions& options_;
   StepTimer& timer_;
   DeviceRates rates_;
-  std::vector<topology::ProductRate> in_cache_;  // of the dtype of weights beyond caches
+  int64_t in_cache_ = 0;  // a working set of the dtype that was measured beyond caches, too
 };
 
 }  // namespace

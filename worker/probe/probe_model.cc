@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kLeastSamples = 3;
 constexpr int kMostSamples = 41;
-constexpr absl::Duration kBudget = absl::Milliseconds(30);  // of one point
+constexpr absl::Duration kBudget = absl::Milliseconds(20);  // of one point
 
 int SamplesFor(absl::Duration one) {
   const double fit = absl::FDivDuration(kBudget, std::max(one, absl::Microseconds(1)));
