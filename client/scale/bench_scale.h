@@ -31,10 +31,10 @@ struct BenchScaleFlags {
 void DeclareBenchScale(CLI::App& command, BenchScaleFlags& flags);
 
 // Measures the hosts with each number of ranks, predicts steps of their layouts, prints the
-// predictions, and only then measures the steps; in several rounds, where a host's other work comes
-// and goes. Prints a table to standard output, progress to
-// standard error. Returns the exit code: 1 where something failed, or predictions are further off
-// than asked.
+// predictions, and only then measures the steps; on cores, where a host's other work comes and
+// goes, behind new measurements and predictions for each layout, and in several rounds. Prints a
+// table to standard output, progress to standard error. Returns the exit code: 1 where something
+// failed, or predictions are further off than asked.
 int BenchScale(BenchScaleFlags flags);
 
 }  // namespace skein::client

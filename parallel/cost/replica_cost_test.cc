@@ -361,6 +361,57 @@ TEST(ReplicaCostTest, CoresHaveCachesAndShares) {
   EXPECT_GT(step({.sets = 2}), 4 * step({}));
 }
 
+// Cores that ranks share give each of them less of everything.
+TEST(ReplicaCostTest, LayersOfSharedCoresTakeLongerToBeginAndToPassValues) {
+  // 8 rows of 4,096, those of 32 heads and 8 pairs of keys and values twice, and 3 of 14,336.
+  EXPECT_DOUBLE_EQ(PassedValues(Llama8B(), 1), 88064);
+  EXPECT_DOUBLE_EQ(PassedValues(Llama8B(), 2), 8 * 4096 + 6144 + 3 * 7168);
+  Topology box;
+  box.hosts = {{.name = "box", .cores = 2, .memory_bytes = int64_t{1} << 36}};
+  topology::DeviceRates& rates = box.hosts[0].core_rates;
+  rates.reads = {{1 << 24, 1e15, 1e15}};
+  rates.products = {{DType::kF32, 0, 1, 1e18}, {DType::kF32, 0, 64, 1e18}};
+  Replica replica = Even(1, 1, 1);
+  replica.stages[0].sites = {{0, -1}};
+  const auto step_ms = [&](int32_t rows, double of_a_core) {
+    replica.sequences = rows;
+    replica.stages[0].share.of_a_core = of_a_core;
+    return absl::ToDoubleMilliseconds(
+        PredictReplica(box, Llama8B(), replica, {1, 1, 1}).value_or(ReplicaCost{}).step);
+  };
+  const double nothing = step_ms(1, 1), nothing_of_many = step_ms(8, 1);
+  EXPECT_LT(nothing_of_many, 0.1);
+  rates.passed_values_per_s = 88064 * 1e3;  // a row of a layer takes 1 ms
+  EXPECT_NEAR(step_ms(1, 1) - nothing, 32, 1e-3);
+  EXPECT_NEAR(step_ms(8, 1) - nothing_of_many, 8 * 32, 1e-3);
+  EXPECT_NEAR(step_ms(8, 0.5), 2 * step_ms(8, 1), 0.1);
+  rates.passed_values_per_s = 0;
+  rates.overheads = {{1, absl::Milliseconds(5), absl::Milliseconds(2)}};
+  EXPECT_NEAR(step_ms(1, 0.5), 2 * (5 + 32 * 2), 0.1);
+}
+
+// In turns of 4 ms, two ranks read 15.0 GB in 1.5 ms, and in 3 ms what the other one has put out
+// of caches.
+TEST(ReplicaCostTest, TurnsBeginWithWhatOthersHavePutOutOfCaches) {
+  Topology box;
+  box.hosts = {{.name = "box", .cores = 2, .memory_bytes = int64_t{1} << 36}};
+  topology::DeviceRates& rates = box.hosts[0].core_rates;
+  rates.reads = {{int64_t{1} << 34, 1e13, 1e13}, {(int64_t{1} << 34) + 1, 5e12, 5e12}};
+  rates.products = {{DType::kF32, 0, 1, 1e18}};
+  Replica replica = Even(1, 1, 1);
+  replica.stages[0].sites = {{0, -1}};
+  const auto step_ms = [&](double of_a_core, double sets) {
+    replica.stages[0].share = {.of_a_core = of_a_core, .together = true, .sets = sets};
+    return absl::ToDoubleMilliseconds(
+        PredictReplica(box, Llama8B(), replica, {1, 1, 1}).value_or(ReplicaCost{}).step);
+  };
+  const double own = step_ms(1, 1);
+  EXPECT_NEAR(own, 1.5, 0.01);
+  EXPECT_NEAR(step_ms(0.5, 2), 2 * own * (1 + own / 4), 0.01);
+  EXPECT_NEAR(step_ms(0.5, 1), 2 * own, 1e-6);
+  EXPECT_NEAR(step_ms(1, 2), own, 1e-6);
+}
+
 // Products that were measured beside others are read faster alone; arithmetic takes as long.
 TEST(ReplicaCostTest, LoneRanksReadFaster) {
   Topology box;

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <map>
 #include <set>
 #include <string>
 
@@ -160,15 +161,15 @@ void Rounds() {
   EXPECT_EQ(report["rounds"], 3);
   for (const json& run : report["runs"]) EXPECT_EQ(run["measured_ms"], 2000) << run["layout"];
   EXPECT_EQ(Count(outcome.err, " bench decode "), 9);
-  EXPECT_EQ(Count(outcome.err, " probe\n"), 3);
+  EXPECT_EQ(Count(outcome.err, " probe\n"), 9);
   EXPECT_THAT(outcome.err, ContainsRegex("--layout=tp=2(.|\n)*dp=2(.|\n)*--layout=tp=2"));
   EXPECT_EQ(Count(Faked("--np=2 --all --batch=2").err, " bench decode "), 3);
 }
 
-// A host that is measured anew in each round, and is 1, 4 and 2 times as fast: predictions are
-// of 2.
+// A host that is measured anew in each round, and for each layout, and is so many times as fast in
+// turn.
 void RoundsPredict() {
-  const auto predicted = [](const std::string& speeds, const std::string& flags) {
+  const auto runs = [](const std::string& speeds, const std::string& flags) {
     const std::string worker = NewPath("worker");
     std::ofstream(worker) << "#!/bin/sh\nif [ \"$1\" != probe ]; then exec " << FakeWorker()
                           << " \"$@\"; fi\necho >> $0.count\nset -- " << speeds
@@ -183,15 +184,25 @@ END
 )";
     chmod(worker.c_str(), 0755);
     const std::string path = NewPath("scaling");
-    const Outcome outcome = Scale(absl::StrCat("--model=checkpoints/bard --np=1 --worker=", worker,
-                                               " --json=", path, " ", flags));
+    const Outcome outcome = Scale(
+        absl::StrCat("--model=checkpoints/bard --worker=", worker, " --json=", path, " ", flags));
     EXPECT_TRUE(outcome.ok()) << outcome.err;
     const json report = json::parse(ReadFileOrEmpty(path), nullptr, /*allow_exceptions=*/false);
-    return report["runs"][0]["predicted_ms"].get<double>();
+    std::map<std::string, double> predicted;  // by layout, in ms
+    for (const json& run : report["runs"]) predicted[run["layout"]] = run["predicted_ms"];
+    return predicted;
   };
-  const double median = predicted("1 4 2", "--rounds=3");
-  EXPECT_DOUBLE_EQ(median, predicted("2", ""));
-  EXPECT_LT(median, 0.6 * predicted("1", ""));
+  const std::string alone = "tp=1,pp=1,dp=1";
+  const double median = runs("1 4 2", "--np=1 --rounds=3")[alone];
+  EXPECT_DOUBLE_EQ(median, runs("2", "--np=1")[alone]);
+  EXPECT_LT(median, 0.6 * runs("1", "--np=1")[alone]);
+  // Each layout is predicted by what is measured right before it.
+  const std::string all = "--np=2 --all --batch=2";
+  auto in_turn = runs("1 4 2", all), fast = runs("4 4 4", all), less = runs("2 2 2", all);
+  ASSERT_EQ(in_turn.size(), 3);
+  EXPECT_DOUBLE_EQ(in_turn["tp=2,pp=1,dp=1"], runs("1 1 1", all)["tp=2,pp=1,dp=1"]);
+  EXPECT_DOUBLE_EQ(in_turn["tp=1,pp=2,dp=1"], fast["tp=1,pp=2,dp=1"]);
+  EXPECT_DOUBLE_EQ(in_turn["tp=1,pp=1,dp=2"], less["tp=1,pp=1,dp=2"]);
 }
 
 // One for each layout of one replica, of a size that is not a step's.

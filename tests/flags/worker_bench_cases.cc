@@ -105,12 +105,16 @@ void BenchThreads(const std::string& arguments) {
   EXPECT_GE(most(9) - most(2), 7);
 }
 
-// All of the ceiling is more than there is; to steps of a small model caches may give more.
+// All of the ceiling is more than there is; to steps of a small model caches may give more. Where
+// other work of the machine lowers the ceiling alone, it is measured again.
 void BenchMinFraction(const std::string& command) {
   EXPECT_TRUE(Bench(command, "").ok());
   const char* const flags = command == "prefill" ? "--prompt-tokens=256" : "--prompt-tokens=8";
-  const Outcome outcome = Run(kWorker, absl::StrCat("bench ", command, " --model=checkpoints/bard ",
-                                                    flags, " --min-fraction=1"));
+  Outcome outcome;
+  for (int run = 0; run < 3 && outcome.exit_code != 1; ++run) {
+    outcome = Run(kWorker, absl::StrCat("bench ", command, " --model=checkpoints/bard ", flags,
+                                        " --min-fraction=1"));
+  }
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err, AnyOf(HasSubstr("may stay in a cache"), HasSubstr("asked were 100%")));
 }
