@@ -172,7 +172,8 @@ void RoundsPredict() {
   const auto runs = [](const std::string& speeds, const std::string& flags) {
     const std::string worker = NewPath("worker");
     std::ofstream(worker) << "#!/bin/sh\nif [ \"$1\" != probe ]; then exec " << FakeWorker()
-                          << " \"$@\"; fi\necho >> $0.count\nset -- " << speeds
+                          << " \"$@\"; fi\n[ \"$OMPI_COMM_WORLD_RANK\" = 0 ] || exit 0\n"
+                          << "echo >> $0.count\nset -- " << speeds
                           << "\nshift $(($(wc -l < $0.count) - 1))\n"
                           << R"(cat << END
 {"hosts": [{"name": "fake", "cores": 4, "memory_bytes": 1e11,
