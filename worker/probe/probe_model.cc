@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kLeastSamples = 3;
 constexpr int kMostSamples = 41;
+constexpr absl::Duration kLong = absl::Milliseconds(5);     // of a step
 constexpr absl::Duration kBudget = absl::Milliseconds(20);  // of one point
 
 int SamplesFor(absl::Duration one) {
@@ -59,13 +60,19 @@ absl::StatusOr<std::unique_ptr<BenchModel>> StepTimer::Load(const ProbeShape& sh
 
 absl::StatusOr<StepTime> StepTimer::Decodes(BenchModel& model, int32_t sequences, int32_t positions,
                                             int samples) {
-  SKEIN_RETURN_IF_ERROR(model.TimeStep(model.StartOrder(sequences, positions)).status());
+  SKEIN_ASSIGN_OR_RETURN(absl::Duration first,
+                         model.TimeStep(model.StartOrder(sequences, positions)));
+  // Of long steps nothing but the first is left out.
+  const bool is_long = first > kLong;
   if (hooks_.meet) hooks_.meet();
-  SKEIN_ASSIGN_OR_RETURN(const absl::Duration first, model.TimeStep(model.DecodeOrder(sequences)));
+  if (!is_long) {
+    SKEIN_ASSIGN_OR_RETURN(first, model.TimeStep(model.DecodeOrder(sequences)));
+  }
   if (samples == 0) samples = SamplesFor(first);
-  SKEIN_ASSIGN_OR_RETURN(std::vector<double> seconds, TimeDecodes(model, sequences, samples));
-  // Behind the token that begins, the first step and two that TimeDecodes leaves out.
-  return StepTime{Note(std::move(seconds)), positions + 4 + samples / 2.0, samples};
+  const int turns = is_long ? 1 : 2;
+  SKEIN_ASSIGN_OR_RETURN(std::vector<double> seconds,
+                         TimeDecodes(model, sequences, samples, turns));
+  return StepTime{Note(std::move(seconds)), positions + 2 * turns + samples / 2.0, samples};
 }
 
 absl::StatusOr<double> StepTimer::Prompt(BenchModel& model, int32_t tokens) {
