@@ -30,7 +30,8 @@ topology::Topology Full() {
       {{1, absl::Microseconds(12), absl::Microseconds(3)},
        {64, absl::Microseconds(80), absl::Microseconds(9)}},
       0.0625,
-      {{1, 2e9, 3e9}, {8, 4e9, 6e9}}};
+      {{1, 2e9, 3e9}, {8, 4e9, 6e9}},
+      7e9};
   host.interconnect.gpus[0].to_host = {topology::Origin::kMeasured, absl::Microseconds(9), 5e10};
   host.exchanges = {{topology::Exchange::kAllGather, 4, true, {{1024, absl::Microseconds(40)}}},
                     {topology::Exchange::kSendReceive, 2, false, {{1, absl::Nanoseconds(1500)}}}};

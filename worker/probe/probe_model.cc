@@ -13,13 +13,10 @@ namespace {
 
 constexpr int kLeastSamples = 3;
 constexpr int kMostSamples = 41;
-constexpr absl::Duration kLong = absl::Milliseconds(5);     // of a step
-constexpr absl::Duration kBudget = absl::Milliseconds(20);  // of one point
-
-int SamplesFor(absl::Duration one) {
-  const double fit = absl::FDivDuration(kBudget, std::max(one, absl::Microseconds(1)));
-  return static_cast<int>(std::clamp<double>(fit, kLeastSamples, kMostSamples));
-}
+constexpr absl::Duration kLong = absl::Milliseconds(5);  // of a step on cores
+// Of one point. A GPU's clocks take longer to settle.
+constexpr absl::Duration kCpuBudget = absl::Milliseconds(20);
+constexpr absl::Duration kGpuBudget = absl::Milliseconds(30);
 
 }  // namespace
 
@@ -62,8 +59,8 @@ absl::StatusOr<StepTime> StepTimer::Decodes(BenchModel& model, int32_t sequences
                                             int samples) {
   SKEIN_ASSIGN_OR_RETURN(absl::Duration first,
                          model.TimeStep(model.StartOrder(sequences, positions)));
-  // Of long steps nothing but the first is left out.
-  const bool is_long = first > kLong;
+  // Of long steps nothing but the first is left out. A GPU's first ones make graphs.
+  const bool is_long = !device_.is_gpu() && first > kLong;
   if (hooks_.meet) hooks_.meet();
   if (!is_long) {
     SKEIN_ASSIGN_OR_RETURN(first, model.TimeStep(model.DecodeOrder(sequences)));
@@ -84,6 +81,12 @@ absl::StatusOr<double> StepTimer::Prompt(BenchModel& model, int32_t tokens) {
     seconds.push_back(absl::ToDoubleSeconds(time));
   }
   return Note(std::move(seconds));
+}
+
+int StepTimer::SamplesFor(absl::Duration one) const {
+  const absl::Duration budget = device_.is_gpu() ? kGpuBudget : kCpuBudget;
+  const double fit = absl::FDivDuration(budget, std::max(one, absl::Microseconds(1)));
+  return static_cast<int>(std::clamp<double>(fit, kLeastSamples, kMostSamples));
 }
 
 double StepTimer::Note(std::vector<double> samples) {

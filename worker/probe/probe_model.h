@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/dtype.h"
 #include "model/config/model_config.h"
 #include "worker/bench/bench_device.h"
@@ -67,6 +68,7 @@ class StepTimer {
 
  private:
   StepTimer(BenchDevice& device, ProbeHooks hooks) : device_(device), hooks_(std::move(hooks)) {}
+  int SamplesFor(absl::Duration one) const;
   double Note(std::vector<double> samples);
 
   BenchDevice& device_;
