@@ -71,8 +71,8 @@ struct DeviceRates {
   double spread = 0;
   // By working set, then by rows, ascending; none: as reads and products.
   std::vector<AttentionRate> attention;
-  // What products hand on to the next ones: to other cores' caches, where threads share the work.
-  // 0: it takes no time.
+  // That products of a rank hand on to the next ones: to other cores' caches, where its threads
+  // share the work. 0: it takes no time.
   double passed_values_per_s = 0;
 
   friend bool operator==(const DeviceRates&, const DeviceRates&) = default;

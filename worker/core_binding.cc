@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -16,34 +17,56 @@
 
 namespace skein::worker {
 
+namespace {
+
+int PlaceIn(const std::set<int32_t>& all, int32_t one) {
+  return static_cast<int>(std::distance(all.begin(), all.find(one)));
+}
+
+// As far as there are, whether or not others have as many.
+std::set<int> ChooseCores(const plan::Plan& plan, absl::Span<const int> host_ranks,
+                          const plan::RankPlan& self, int cores) {
+  std::set<int32_t> replicas, stages, shards;  // of the host; of the replica; of the stage
+  for (const int other : host_ranks) {
+    const plan::RankPlan* const of = plan.Find(other);
+    if (of == nullptr) continue;
+    replicas.insert(of->dp_rank);
+    if (of->dp_rank != self.dp_rank) continue;
+    stages.insert(of->pp_rank);
+    if (of->pp_rank == self.pp_rank) shards.insert(of->tp_rank);
+  }
+  // A slot has the cores of a stage's shards.
+  const int size = static_cast<int>(shards.size());
+  const int slots = std::max(1, cores / (size * self.threads));
+  const int of_replica = std::max(1, slots / static_cast<int>(replicas.size()));
+  const int slot =
+      (PlaceIn(replicas, self.dp_rank) * of_replica + PlaceIn(stages, self.pp_rank) % of_replica) %
+      slots;
+  const int first = (slot * size + PlaceIn(shards, self.tp_rank)) * self.threads;
+  std::set<int> chosen;
+  for (int i = 0; i < std::min(self.threads, cores); ++i) chosen.insert((first + i) % cores);
+  return chosen;
+}
+
+}  // namespace
+
 std::vector<int> CoresOfRank(const plan::Plan& plan, absl::Span<const int> host_ranks, int rank,
                              int cores) {
   const plan::RankPlan* const self = plan.Find(rank);
   if (self == nullptr) return {};
-  int threads = 0, shards = 0;  // of the host; of this rank's stage there
-  std::set<int32_t> replicas, stages;
+  int threads = 0;
+  std::vector<int> users(cores);
   for (const int other : host_ranks) {
     const plan::RankPlan* const of = plan.Find(other);
     if (of == nullptr) continue;
     threads += of->threads;
-    replicas.insert(of->dp_rank);
-    if (of->dp_rank != self->dp_rank) continue;
-    stages.insert(of->pp_rank);
-    if (of->pp_rank == self->pp_rank) ++shards;
+    for (const int core : ChooseCores(plan, host_ranks, *of, cores)) ++users[core];
   }
   if (threads <= cores) return {};
-  // A slot has the cores of a stage's shards.
-  const int slots = std::max(1, cores / (shards * self->threads));
-  const int of_replica = std::max(1, slots / static_cast<int>(replicas.size()));
-  const auto place = [](const std::set<int32_t>& all, int32_t one) {
-    return static_cast<int>(std::distance(all.begin(), all.find(one)));
-  };
-  const int slot =
-      (place(replicas, self->dp_rank) * of_replica + place(stages, self->pp_rank) % of_replica) %
-      slots;
-  const int first = (slot * shards + self->tp_rank % shards) * self->threads;
-  std::set<int> chosen;
-  for (int i = 0; i < std::min(self->threads, cores); ++i) chosen.insert((first + i) % cores);
+  const bool evenly = std::all_of(users.begin(), users.end(),
+                                  [&](int of_core) { return of_core == users.front(); });
+  const std::set<int> chosen = ChooseCores(plan, host_ranks, *self, cores);
+  if (!evenly || static_cast<int>(chosen.size()) == cores) return {};
   return {chosen.begin(), chosen.end()};
 }
 

@@ -50,23 +50,37 @@ TEST(CoresOfRankTest, WhatComputesAtOnceGetsUnlikeCores) {
   EXPECT_EQ(CoresOfAll({.dp_size = 4}, 2), (Each{{0}, {1}, {0}, {1}}));
   EXPECT_EQ(CoresOfAll({.pp_size = 4, .dp_size = 2}, 4),
             (Each{{0}, {1}, {0}, {1}, {2}, {3}, {2}, {3}}));
-  EXPECT_EQ(CoresOfAll({.tp_size = 3}, 2), (Each{{0}, {1}, {0}}));
-  EXPECT_EQ(CoresOfAll({.dp_size = 2}, 1), (Each{{0}, {0}}));
+  EXPECT_EQ(CoresOfAll({.tp_size = 2, .pp_size = 2, .dp_size = 2}, 4),
+            (Each{{0}, {1}, {0}, {1}, {2}, {3}, {2}, {3}}));
+}
+
+// The scheduler gives three ranks two thirds of a core each; bound, two would have a half.
+TEST(CoresOfRankTest, CoresThatAreNotSharedEvenlyStayFree) {
+  EXPECT_EQ(CoresOfAll({.tp_size = 3}, 2), Each(3));
+  EXPECT_EQ(CoresOfAll({.pp_size = 2, .dp_size = 2}, 3), Each(4));
+  EXPECT_EQ(CoresOfAll({.pp_size = 2, .dp_size = 3}, 4), Each(6));
+  EXPECT_EQ(CoresOfAll({.tp_size = 3, .pp_size = 2}, 4), Each(6));
+  EXPECT_EQ(CoresOfAll({.pp_size = 3}, 4, /*threads=*/2), Each(3));
 }
 
 TEST(CoresOfRankTest, ThreadsOfARankGetUnlikeCores) {
-  EXPECT_EQ(CoresOfAll({.pp_size = 2}, 2, /*threads=*/2), (Each{{0, 1}, {0, 1}}));
-  EXPECT_EQ(CoresOfAll({.pp_size = 3}, 4, /*threads=*/2), (Each{{0, 1}, {2, 3}, {0, 1}}));
-  EXPECT_EQ(CoresOfAll({.pp_size = 2}, 2, /*threads=*/5), (Each{{0, 1}, {0, 1}}));
+  EXPECT_EQ(CoresOfAll({.pp_size = 4}, 4, /*threads=*/2), (Each{{0, 1}, {2, 3}, {0, 1}, {2, 3}}));
+  // Of all cores nothing is bound.
+  EXPECT_EQ(CoresOfAll({.pp_size = 2}, 2, /*threads=*/2), Each(2));
+  EXPECT_EQ(CoresOfAll({.dp_size = 2}, 1), Each(2));
 }
 
 TEST(CoresOfRankTest, HostsCountTheirOwnRanksThatHaveAPart) {
   const plan::Plan plan = PlanOfLayout({.tp_size = 2, .pp_size = 4}, 1);
   // Stages 0 and 2, of which this host has no others.
-  EXPECT_THAT(CoresOfRank(plan, {0, 1, 4, 5}, 5, /*cores=*/3), ElementsAre(1));
+  EXPECT_THAT(CoresOfRank(plan, {0, 1, 4, 5}, 5, /*cores=*/2), ElementsAre(1));
   EXPECT_THAT(CoresOfRank(plan, {0, 1, 4, 5}, 5, /*cores=*/4), IsEmpty());
   EXPECT_THAT(CoresOfRank(plan, {0, 1, 8, 9}, 1, /*cores=*/2), IsEmpty());
   EXPECT_THAT(CoresOfRank(plan, {0, 1, 4, 8}, 8, /*cores=*/2), IsEmpty());
+  // Shards 0 and 2 of a stage, whose others are elsewhere.
+  const plan::Plan wide = PlanOfLayout({.tp_size = 4, .pp_size = 2}, 1);
+  EXPECT_THAT(CoresOfRank(wide, {0, 2, 4, 6}, 0, /*cores=*/2), ElementsAre(0));
+  EXPECT_THAT(CoresOfRank(wide, {0, 2, 4, 6}, 2, /*cores=*/2), ElementsAre(1));
 }
 
 }  // namespace

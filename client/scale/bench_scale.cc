@@ -123,9 +123,10 @@ class Experiment {
       SKEIN_RETURN_IF_ERROR(Predict(probed, round, measurement));
       measurements.push_back(&measurement);
     }
+    MarkChosen(result_.runs);  // by one probe, as a planner chooses
     if (round == 0) PrintPredictions(ranks);
     for (Measurement* const measurement : measurements) {
-      // Cores that a host's other work shares do more or less from one ten seconds to the next.
+      // What cores do changes within seconds where a host has other work.
       if (measurement != measurements.front() && probed.on_cores()) {
         SKEIN_ASSIGN_OR_RETURN(probed, Probe(ranks));
         SKEIN_RETURN_IF_ERROR(Predict(probed, round, *measurement));
@@ -284,7 +285,6 @@ class Experiment {
                              PredictPrompt(machine, topology, measurement.plan));
       result_.prompts[measurement.prompt->run].predicted_s = note(prompt, *measurement.prompt);
     }
-    MarkChosen(result_.runs);
     return absl::OkStatus();
   }
 
@@ -465,10 +465,9 @@ void DeclareBenchScale(CLI::App& command, BenchScaleFlags& flags) {
       ->check(InRange(4, static_cast<int32_t>(kMostTokens)))
       ->capture_default_str();
   command
-      .add_option(
-          "--rounds", flags.rounds,
-          "Measure hosts, predict and measure all layouts so many times, for the medians; on "
-          "cores, hosts before each layout")
+      .add_option("--rounds", flags.rounds,
+                  "Measure hosts, predict and measure all layouts so many times, for the medians; "
+                  "cores are measured again before each layout")
       ->check(InRange(1, 1000))
       ->capture_default_str();
   command.add_option("--mpirun", flags.mpirun,

@@ -31,8 +31,8 @@ struct BenchScaleFlags {
 void DeclareBenchScale(CLI::App& command, BenchScaleFlags& flags);
 
 // Measures the hosts with each number of ranks, predicts steps of their layouts, prints the
-// predictions, and only then measures the steps; on cores, where a host's other work comes and
-// goes, behind new measurements and predictions for each layout, and in several rounds. Prints a
+// predictions, and only then measures the steps. Cores are measured again before each layout, which
+// is predicted anew, since a host's other work comes and goes; rounds repeat all of it. Prints a
 // table to standard output, progress to standard error. Returns the exit code: 1 where something
 // failed, or predictions are further off than asked.
 int BenchScale(BenchScaleFlags flags);

@@ -11,7 +11,8 @@
 
 namespace skein::client {
 
-// Predicted right before it was measured: what a host does in a second may change until the next.
+// By the newest probe before it was measured: what a host does in a second may change until the
+// next round.
 struct ScalingRound {
   double predicted_s = 0;
   double measured_s = 0;
@@ -23,13 +24,13 @@ struct ScalingRound {
 struct ScalingRun {
   plan::Layout layout;
   int32_t batch = 1;             // sequences that decode together
-  bool chosen = false;           // the best layout of as many ranks, by prediction
+  bool chosen = false;           // the best layout of as many ranks, as one probe predicts it
   double predicted_s = 0;        // of a step; the median, as the next
   std::optional<double> step_s;  // measured; none: not yet
   std::vector<ScalingRound> rounds;
 
   double tokens_per_s() const { return batch / step_s.value(); }
-  // (predicted - measured) / measured: the median of the rounds.
+  // (predicted - measured) / measured: the median of the rounds, of which there is one at least.
   double error() const;
 
   friend bool operator==(const ScalingRun&, const ScalingRun&) = default;

@@ -80,7 +80,7 @@ absl::StatusOr<double> MeasureByteArithmetic(int threads) {
 }
 
 double ReadProbe::Pass(int64_t bytes) {
-  const int64_t pieces = bytes / kPiece;
+  const int64_t pieces = std::min(bytes, memory_.bytes()) / kPiece;
   const absl::Time start = absl::Now();
   pool_->ForEach(pieces, [&](int64_t piece, int) {
     sink.fetch_add(simd_->read(memory_.data() + piece * kPiece, kPiece), std::memory_order_relaxed);

@@ -25,7 +25,7 @@ class ReadProbe {
 
   // Reads the buffer once. Returns bytes per second, all threads together.
   double Pass() { return Pass(bytes()); }
-  // Its first `bytes`, at least a MiB, rounded down to MiB.
+  // Its first `bytes`, from a MiB up to bytes(), rounded down to MiB.
   double Pass(int64_t bytes);
 
  private:

@@ -169,7 +169,7 @@ double LayerValues(const ModelConfig& model, int32_t tp_size, double experts) {
           ShareOfExperts(model) * static_cast<double>(model.experts.count));
 }
 
-// Its rank waits for nobody, and keeps a core for turns of several steps.
+// Its rank waits for nobody, and keeps a core for whole turns.
 bool IsAlone(const Replica& replica) {
   return replica.stages.size() == 1 && ShardsOf(replica.stages.front()) == 1;
 }
@@ -315,9 +315,11 @@ class StageClock {
         const auto all = static_cast<int64_t>(sets * static_cast<double>(working_set));
         return static_cast<double>(working_set) / ReadBytesPerS(rates, all, turn);
       };
-      most = std::max(most, read(stage.share.sets) - read(1));
+      // A turn fills no more than it reads.
+      const double longest = std::max(absl::ToDoubleSeconds(kTurn), read(1));
+      most = std::max(most, (read(stage.share.sets) - read(1)) / longest);
     }
-    return absl::FDivDuration(absl::Seconds(most), kTurn);
+    return most;
   }
 
   const Topology& topology_;

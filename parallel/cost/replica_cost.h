@@ -81,8 +81,8 @@ absl::StatusOr<schedule::Timeline> SimulateDecodes(const topology::Topology& top
 int64_t LayerWeightBytes(const model::ModelConfig& model, int32_t tp_size);
 int64_t OutputWeightBytes(const model::ModelConfig& model, int32_t tp_size);
 
-// What a row passes from product to product in a layer of a rank of tp_size, on the average of the
-// layers.
+// How many values a row passes from product to product in a layer, for one rank of tp_size, on the
+// average of the layers.
 double PassedValues(const model::ModelConfig& model, int32_t tp_size);
 
 // The time of one layer, of the output beside the layers, for `rows` decodes at `context` tokens:

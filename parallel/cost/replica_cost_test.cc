@@ -410,6 +410,12 @@ TEST(ReplicaCostTest, TurnsBeginWithWhatOthersHavePutOutOfCaches) {
   EXPECT_NEAR(step_ms(0.5, 2), 2 * own * (1 + own / 4), 0.01);
   EXPECT_NEAR(step_ms(0.5, 1), 2 * own, 1e-6);
   EXPECT_NEAR(step_ms(1, 2), own, 1e-6);
+  // Sets that take longer than a turn are read from beyond caches, and no more than that.
+  for (topology::ReadRate& read : rates.reads) {
+    read.alone_bytes_per_s /= 100;
+    read.together_bytes_per_s /= 100;
+  }
+  EXPECT_NEAR(step_ms(0.5, 2), 2 * 2 * step_ms(1, 1), 0.01 * step_ms(1, 1));
 }
 
 // Products that were measured beside others are read faster alone; arithmetic takes as long.

@@ -32,6 +32,7 @@ TEST(PlanJob, AskedLayoutOverrides) {
     Layout want;
   };
   const Case cases[] = {
+      // Eight replicas on two cores would put each other's weights out of caches.
       {"tp=1", {1, 2, 4}},           {"tp=4", {4, 1, 2}},      {"pp=8", {1, 8, 1}},
       {"tp=2,pp=2", {2, 2, 2}},      {"tp=4,pp=2", {4, 2, 1}}, {"tp=1,pp=4", {1, 4, 2}},
       {"tp=2,pp=2,dp=2", {2, 2, 2}}, {"tp=2,dp=1", {2, 4, 1}}, {"pp=1,dp=8", {1, 1, 8}},

@@ -74,10 +74,12 @@ class ExchangeProbe {
       if (ranks % size != 0) continue;
       SKEIN_RETURN_IF_ERROR(TimeGroups(size, /*alone=*/false));
       if (!crowded || size == ranks) continue;
+      // Stages that wait poll meanwhile.
       const absl::Duration spin = mpi_.world().spin();
       mpi_.world().set_spin(kTimeout);
-      SKEIN_RETURN_IF_ERROR(TimeGroups(size, /*alone=*/true));
+      const absl::Status timed = TimeGroups(size, /*alone=*/true);
       mpi_.world().set_spin(spin);
+      SKEIN_RETURN_IF_ERROR(timed);
     }
     SKEIN_RETURN_IF_ERROR(TimePairs());
     if (places_.hosts > 1) SKEIN_RETURN_IF_ERROR(TimeAcross());

@@ -54,7 +54,7 @@ constexpr int kLeastReadPasses = 3;
 constexpr absl::Duration kReadBudget = absl::Milliseconds(40);  // of one working set
 constexpr absl::Duration kReadSample = absl::Milliseconds(2);   // at least
 constexpr int kCopies = 7;
-constexpr absl::Duration kMeet = absl::Seconds(2);  // of ranks that measure at once, at most
+constexpr absl::Duration kMeet = absl::Seconds(20);  // of ranks that measure at once, at most
 
 class HostProbe {
  public:
@@ -65,9 +65,9 @@ class HostProbe {
     if (is_gpu()) return Probe();
     // As ranks of a job are bound, where the system allows it, until its plan says how.
     const absl::StatusOr<topology::Cpus> before = topology::AllowedCpus();
-    BindToCores(mpi_, OneStage()).IgnoreError();
+    const absl::StatusOr<std::string> bound = BindToCores(mpi_, OneStage());
     const absl::Status probed = Probe();
-    if (before.ok()) topology::BindThreads(*before).IgnoreError();
+    if (before.ok() && bound.ok() && !bound->empty()) topology::BindThreads(*before).IgnoreError();
     return probed;
   }
 
@@ -135,7 +135,7 @@ class HostProbe {
     return ShareCoreRates(measures);
   }
 
-  // Ranks that do not come, since they have failed, are told of later.
+  // Where a rank does not come in time, as one that has failed, the others go on without meeting.
   void Meet() const {
     if (beside_ != nullptr) beside_->Barrier(kHostStream).IgnoreError();
   }

@@ -30,7 +30,7 @@ constexpr ProbeShape kLargeOnCpu = {2048, 8192, 32, 64, 1};
 constexpr ProbeShape kSmall = {256, 768, 4, 64, 1};
 constexpr ProbeShape kHalf = {512, 1536, 8, 64, 1};
 constexpr ProbeShape kMiddle = {512, 1536, 8, 64, 2};
-// Of as many weights as kMiddle. Its products are more, and pass more values.
+// Its layers hold as many weights as kMiddle's. Its products are more, and pass more values.
 constexpr ProbeShape kNarrow = {256, 768, 4, 64, 8};
 // Steps of both, which are compared.
 constexpr int32_t kPassingRows = 16;
@@ -121,7 +121,10 @@ class LayerProbe {
         SKEIN_ASSIGN_OR_RETURN(
             const StepTime step,
             timer_.Decodes(least.model, least.rows, /*positions=*/0, kPassingSamples));
-        least.seconds = std::min(least.seconds, step.seconds);
+        // Without its output, which is twice as wide as the other one's.
+        const StepCost& cost = least.model.cost();
+        const double of_layers = cost.flops_per_row / (cost.flops_per_row + cost.flops_per_output);
+        least.seconds = std::min(least.seconds, step.seconds * of_layers);
       }
     }
     const auto passed = [](const ProbeShape& shape) {
@@ -144,7 +147,7 @@ class LayerProbe {
     std::vector<topology::ProductRate> large;
     for (const DType dtype : {DType::kBF16, DType::kF32, DType::kF16}) {
       SKEIN_RETURN_IF_ERROR(TimeShape(kSmall, dtype, kCpuRows));
-      if (large.empty()) SKEIN_RETURN_IF_ERROR(TimeShape(kHalf, dtype, kCpuRows));
+      if (dtype == DType::kBF16) SKEIN_RETURN_IF_ERROR(TimeShape(kHalf, dtype, kCpuRows));
       SKEIN_RETURN_IF_ERROR(TimeShape(kMiddle, dtype, kCpuRows));
       if (large.empty()) {
         ProbeShape shape = kLargeOnCpu;

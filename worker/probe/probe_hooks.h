@@ -9,8 +9,8 @@ namespace skein::worker {
 struct ProbeHooks {
   // Told what is measured next; may be null.
   std::function<void(std::string_view)> progress;
-  // Returns once the ranks beside which this one measures are about to measure the same; may be
-  // null. What some do while others get ready is not what all do at once.
+  // Returns once the ranks beside which this one measures are about to measure the same, so that
+  // they share caches and memory as they do when they serve; may be null.
   std::function<void()> meet;
 };
 
