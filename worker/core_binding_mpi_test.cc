@@ -1,5 +1,6 @@
 // Of four ranks, which have two processors.
 #include <algorithm>
+#include <cstddef>
 #include <string>
 
 #include "base/test_util.h"
@@ -24,7 +25,7 @@ plan::Plan TwoReplicas() {
 }
 
 TEST(BindToCoresTest, ReplicasHaveACoreEachAndWhatALauncherHasBoundStays) {
-  comm::MpiRuntime& mpi = TestRuntime();
+  comm::MpiRuntime& mpi = comm::TestRuntime();
   SKEIN_ASSERT_OK_AND_ASSIGN(const topology::Cpus all, topology::AllowedCpus());
   const topology::Cpus two(all.begin(), all.begin() + std::min<size_t>(2, all.size()));
   SKEIN_ASSERT_OK(topology::BindThreads(two));
