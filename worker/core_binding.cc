@@ -16,7 +16,6 @@
 #include "topology/host/near_cpus.h"
 
 namespace skein::worker {
-
 namespace {
 
 int PlaceIn(const std::set<int32_t>& all, int32_t one) {

@@ -2,12 +2,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "base/test_util.h"
 #include "gtest/gtest.h"
 #include "parallel/plan/plan.h"
 #include "tests/mpi/mpi_test_main.h"
 #include "topology/cpus.h"
+#include "topology/host/cores.h"
 #include "topology/host/host.h"
 #include "topology/host/near_cpus.h"
 #include "worker/core_binding.h"
@@ -26,8 +28,9 @@ plan::Plan TwoReplicas() {
 
 TEST(BindToCoresTest, ReplicasHaveACoreEachAndWhatALauncherHasBoundStays) {
   comm::MpiRuntime& mpi = comm::TestRuntime();
-  SKEIN_ASSERT_OK_AND_ASSIGN(const topology::Cpus all, topology::AllowedCpus());
-  const topology::Cpus two(all.begin(), all.begin() + std::min<size_t>(2, all.size()));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const std::vector<topology::Cpus> cores, topology::AffinityCpus());
+  topology::Cpus two;  // of two cores, not the hardware threads of one
+  for (size_t i = 0; i < std::min<size_t>(2, cores.size()); ++i) two.push_back(cores[i].front());
   SKEIN_ASSERT_OK(topology::BindThreads(two));
   SKEIN_ASSERT_OK_AND_ASSIGN(const topology::Node node, topology::DescribeHost());
   SKEIN_ASSERT_OK_AND_ASSIGN(const std::string says, BindToCores(mpi, TwoReplicas()));

@@ -77,14 +77,6 @@ absl::StatusOr<schedule::Timeline> SimulateDecodes(const topology::Topology& top
                                                    const Replica& replica, const Workload& workload,
                                                    int32_t steps);
 
-// A layer's, and the output's, as one rank of tp_size reads them.
-int64_t LayerWeightBytes(const model::ModelConfig& model, int32_t tp_size);
-int64_t OutputWeightBytes(const model::ModelConfig& model, int32_t tp_size);
-
-// How many values a row passes from product to product in a layer, for one rank of tp_size, on the
-// average of the layers.
-double PassedValues(const model::ModelConfig& model, int32_t tp_size);
-
 // The time of one layer, of the output beside the layers, for `rows` decodes at `context` tokens:
 // what splits of layers over stages are weighed by. Stage::layers is not read.
 absl::Duration LayerTime(const topology::Topology& topology, const model::ModelConfig& model,

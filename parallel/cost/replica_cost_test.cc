@@ -8,6 +8,7 @@
 #include "base/test_util.h"
 #include "gtest/gtest.h"
 #include "model/config/test_models.h"
+#include "parallel/cost/layer_work.h"
 #include "topology/presets/presets.h"
 
 namespace skein::cost {

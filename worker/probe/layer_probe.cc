@@ -12,7 +12,7 @@
 #include "base/dtype.h"
 #include "base/status_macros.h"
 #include "parallel/cost/device_cost.h"
-#include "parallel/cost/replica_cost.h"
+#include "parallel/cost/layer_work.h"
 #include "worker/bench/bench_model.h"
 #include "worker/probe/probe_model.h"
 
