@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
+#include "base/units.h"
 #include "parallel/cost/device_cost.h"
 #include "parallel/cost/layer_work.h"
 #include "worker/bench/bench_model.h"
@@ -24,6 +25,9 @@ using topology::DeviceRates;
 // Its products are short beside what it costs to begin them.
 constexpr ProbeShape kNothing = {64, 64, 1, 64, 1};
 constexpr int64_t kManyLayers = 9;
+// Layers of half an 8B's width: as many weights in four times as many.
+constexpr ProbeShape kHalfOf8B = {kShapeOf8B.hidden / 2, kShapeOf8B.intermediate / 2,
+                                  kShapeOf8B.heads, kShapeOf8B.head_dim / 2, 4 * kShapeOf8B.layers};
 // A 1B's: what is multiplied is beyond caches, but for the largest.
 constexpr ProbeShape kLargeOnCpu = {2048, 8192, 32, 64, 1};
 // Some 2, 6 and 12 MB of bf16, for models that stay in caches.
@@ -46,10 +50,8 @@ constexpr int32_t kCpuRows[] = {1, 4, 16, 64};
 constexpr int32_t kLargeRows[] = {1, 4, 8, 16};
 constexpr int32_t kGpuRows[] = {1, 8, 64, 256};
 constexpr int32_t kGpuPrompts[] = {512, 2048};
-// Of steps that hold next to nothing. A GPU's few rows go by one kernel, and more by a graph; of
-// cores' many rows even these products take their time.
+// Of steps that hold next to nothing. Of cores' many rows even these products take their time.
 constexpr int32_t kCpuOverheadRows[] = {1};
-constexpr int32_t kGpuOverheadRows[] = {1, 8, 64, 256};
 
 // Virtual machines show the cache of all of their host.
 constexpr int64_t kMostLarge = int64_t{256} << 20;
@@ -67,7 +69,7 @@ class LayerProbe {
     rates_.origin = topology::Origin::kMeasured;
     SKEIN_RETURN_IF_ERROR(TimeNothing());
     if (device_.is_gpu()) {
-      SKEIN_RETURN_IF_ERROR(TimeShape(kShapeOf8B, DType::kBF16, kGpuRows));
+      SKEIN_RETURN_IF_ERROR(TimeLayersOfGpu());
     } else {
       SKEIN_RETURN_IF_ERROR(TimePassing());
       SKEIN_RETURN_IF_ERROR(TimeDTypesOfCores());
@@ -78,26 +80,35 @@ class LayerProbe {
 
  private:
   absl::Status TimeNothing() {
-    timer_.Say("steps");
-    const auto rows = device_.is_gpu() ? absl::MakeConstSpan(kGpuOverheadRows)
-                                       : absl::MakeConstSpan(kCpuOverheadRows);
-    std::vector<double> one, many;  // seconds, by rows
-    for (const auto& [layers, seconds] : {std::pair(int64_t{1}, &one), {kManyLayers, &many}}) {
-      ProbeShape shape = kNothing;
-      shape.layers = layers;
-      SKEIN_ASSIGN_OR_RETURN(const auto model,
-                             timer_.Load(shape, DType::kBF16, {.sequences = rows.back()}));
-      for (const int32_t count : rows) {
-        SKEIN_ASSIGN_OR_RETURN(const StepTime step, timer_.Decodes(*model, count));
-        seconds->push_back(step.seconds);
-      }
-    }
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const double layer = std::max(0.0, (many[i] - one[i]) / (kManyLayers - 1));
-      rates_.overheads.push_back({.rows = rows[i],
-                                  .step = absl::Seconds(std::max(0.0, one[i] - layer)),
+    const auto rows =
+        device_.is_gpu() ? absl::MakeConstSpan(kGpuRows) : absl::MakeConstSpan(kCpuOverheadRows);
+    ProbeShape shape = kNothing;
+    shape.layers = 1;
+    SKEIN_ASSIGN_OR_RETURN(const Times one, TimesOf(shape, DType::kBF16, rows));
+    shape.layers = kManyLayers;
+    SKEIN_ASSIGN_OR_RETURN(const Times many, TimesOf(shape, DType::kBF16, rows));
+    for (size_t i = 0; i < one.points.size(); ++i) {
+      const double seconds = one.points[i].seconds;
+      const double layer = std::max(0.0, (many.points[i].seconds - seconds) / (kManyLayers - 1));
+      rates_.overheads.push_back({.rows = one.points[i].rows,
+                                  .step = absl::Seconds(std::max(0.0, seconds - layer)),
                                   .layer = absl::Seconds(layer)});
     }
+    return absl::OkStatus();
+  }
+
+  // What a layer of next to nothing costs is no measure of others: where there is something to
+  // read, kernels begin, and wait for each other, beside reads. Two models that read and multiply
+  // as much, in unlike layers, differ by what layers cost as such.
+  absl::Status TimeLayersOfGpu() {
+    SKEIN_ASSIGN_OR_RETURN(const Times wide, TimesOf(kShapeOf8B, DType::kBF16, kGpuRows));
+    SKEIN_ASSIGN_OR_RETURN(const Times narrow, TimesOf(kHalfOf8B, DType::kBF16, kGpuRows));
+    for (size_t i = 0; i < rates_.overheads.size(); ++i) {
+      const double longer = narrow.points[i].seconds - wide.points[i].seconds;
+      rates_.overheads[i].layer =
+          absl::Seconds(std::max(0.0, longer / (kHalfOf8B.layers - kShapeOf8B.layers)));
+    }
+    AddProducts(kShapeOf8B, DType::kBF16, wide);
     return absl::OkStatus();
   }
 
@@ -205,41 +216,66 @@ class LayerProbe {
     rates_.products.insert(rates_.products.end(), added.begin(), added.end());
   }
 
-  absl::Status TimeShape(const ProbeShape& shape, DType dtype, absl::Span<const int32_t> rows) {
-    timer_.Say(
-        absl::StrCat("layers of ", shape.hidden, " columns in ", std::string(DTypeName(dtype))));
+  // Steps of one model.
+  struct Times {
+    struct Point {
+      int32_t rows = 0;
+      double seconds = 0;
+      double context = 0;  // positions that a row attended to, on average
+    };
+    StepCost cost;
+    std::vector<Point> points;  // decodes by rows, then prompts
+  };
+
+  // Of decodes, and on GPUs of prompts.
+  absl::StatusOr<Times> TimesOf(const ProbeShape& shape, DType dtype,
+                                absl::Span<const int32_t> rows) {
+    timer_.Say(absl::StrCat(FormatCount(shape.layers, "layer"), " of ", shape.hidden,
+                            " columns in ", std::string(DTypeName(dtype))));
     const auto prompts =
         device_.is_gpu() ? absl::MakeConstSpan(kGpuPrompts) : absl::Span<const int32_t>();
     SKEIN_ASSIGN_OR_RETURN(
         const auto model,
         timer_.Load(shape, dtype,
                     {.sequences = rows.back(), .rows = prompts.empty() ? 1 : prompts.back()}));
-    const auto add = [&](int32_t count, double seconds, double context) {
-      const StepCost& cost = model->cost();
-      const double operations = count * (cost.flops_per_row + context * cost.flops_per_pair);
-      const topology::Overhead overhead = cost::OverheadOf(rates_, count);
-      double begun = absl::ToDoubleSeconds(overhead.step + shape.layers * overhead.layer);
-      if (rates_.passed_values_per_s > 0) {
-        begun += count * static_cast<double>(shape.layers) *
-                 cost::PassedValues(ConfigOf(shape, dtype), /*tp_size=*/1) /
-                 rates_.passed_values_per_s;
-      }
-      // What a step costs as such is part of it, whatever the noise of either measurement.
-      const double multiplied = std::max(seconds - begun, seconds / 4);
-      rates_.products.push_back({.dtype = dtype,
-                                 .working_set_bytes = device_.is_gpu() ? 0 : cost.weight_bytes,
-                                 .rows = count,
-                                 .operations_per_s = operations / multiplied / Cores()});
-    };
+    Times times{.cost = model->cost()};
     for (const int32_t count : rows) {
       SKEIN_ASSIGN_OR_RETURN(const StepTime step, timer_.Decodes(*model, count));
-      add(count, step.seconds, step.context);
+      times.points.push_back({count, step.seconds, step.context});
     }
     for (const int32_t count : prompts) {
       SKEIN_ASSIGN_OR_RETURN(const double seconds, timer_.Prompt(*model, count));
-      add(count, seconds, count / 2.0);
+      times.points.push_back({count, seconds, count / 2.0});
     }
+    return times;
+  }
+
+  absl::Status TimeShape(const ProbeShape& shape, DType dtype, absl::Span<const int32_t> rows) {
+    SKEIN_ASSIGN_OR_RETURN(const Times times, TimesOf(shape, dtype, rows));
+    AddProducts(shape, dtype, times);
     return absl::OkStatus();
+  }
+
+  // How fast products were, by what their steps took beside what steps cost as such.
+  void AddProducts(const ProbeShape& shape, DType dtype, const Times& times) {
+    const StepCost& cost = times.cost;
+    const auto layers = static_cast<double>(shape.layers);
+    for (const Times::Point& point : times.points) {
+      const double operations =
+          point.rows * (cost.flops_per_row + point.context * cost.flops_per_pair);
+      const topology::Overhead overhead = cost::OverheadOf(rates_, point.rows);
+      double begun = absl::ToDoubleSeconds(overhead.step + shape.layers * overhead.layer);
+      if (rates_.passed_values_per_s > 0) {
+        begun += point.rows * layers * cost::PassedValues(ConfigOf(shape, dtype), /*tp_size=*/1) /
+                 rates_.passed_values_per_s;
+      }
+      // What a step costs as such is part of it, whatever the noise of either measurement.
+      const double multiplied = std::max(point.seconds - begun, point.seconds / 4);
+      rates_.products.push_back({.dtype = dtype,
+                                 .working_set_bytes = device_.is_gpu() ? 0 : cost.weight_bytes,
+                                 .rows = point.rows,
+                                 .operations_per_s = operations / multiplied / Cores()});
+    }
   }
 
   int Cores() const { return device_.is_gpu() ? 1 : device_.threads; }
