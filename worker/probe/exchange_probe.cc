@@ -52,7 +52,7 @@ constexpr int kMostSamples = 31;
 // time.
 constexpr int kLongSamples = 2;
 constexpr absl::Duration kLong = absl::Milliseconds(20);
-constexpr absl::Duration kBudget = absl::Milliseconds(15);  // of one size
+constexpr absl::Duration kBudget = absl::Milliseconds(10);  // of one size
 constexpr double kLeastHop = 1e-6;                          // seconds, whatever the noise
 constexpr absl::Duration kTimeout = absl::Minutes(1);
 // A stage on cores computes for so long before it sends: who waits for it sleeps by then, and is

@@ -172,7 +172,7 @@ class LayerProbe {
     }
     // Wherever the weights are: few rows are bound by reads then, which are known.
     for (const DType dtype : kQuantized) {
-      SKEIN_RETURN_IF_ERROR(TimeShape(kMiddle, dtype, kCpuRows));
+      SKEIN_RETURN_IF_ERROR(TimeShape(kHalf, dtype, kCpuRows));
     }
     return absl::OkStatus();
   }
@@ -239,13 +239,20 @@ class LayerProbe {
         timer_.Load(shape, dtype,
                     {.sequences = rows.back(), .rows = prompts.empty() ? 1 : prompts.back()}));
     Times times{.cost = model->cost()};
-    for (const int32_t count : rows) {
-      SKEIN_ASSIGN_OR_RETURN(const StepTime step, timer_.Decodes(*model, count));
-      times.points.push_back({count, step.seconds, step.context});
-    }
-    for (const int32_t count : prompts) {
-      SKEIN_ASSIGN_OR_RETURN(const double seconds, timer_.Prompt(*model, count));
-      times.points.push_back({count, seconds, count / 2.0});
+    for (int round = 0; round < (device_.is_gpu() ? kGpuRounds : 1); ++round) {
+      std::vector<Times::Point> points;
+      for (const int32_t count : rows) {
+        SKEIN_ASSIGN_OR_RETURN(const StepTime step, timer_.Decodes(*model, count));
+        points.push_back({count, step.seconds, step.context});
+      }
+      for (const int32_t count : prompts) {
+        SKEIN_ASSIGN_OR_RETURN(const double seconds, timer_.Prompt(*model, count));
+        points.push_back({count, seconds, count / 2.0});
+      }
+      if (round == 0) times.points = points;
+      for (size_t i = 0; i < points.size(); ++i) {
+        if (points[i].seconds < times.points[i].seconds) times.points[i] = points[i];
+      }
     }
     return times;
   }

@@ -14,9 +14,9 @@ namespace {
 constexpr int kLeastSamples = 3;
 constexpr int kMostSamples = 41;
 constexpr absl::Duration kLong = absl::Milliseconds(5);  // of a step on cores
-// Of one point. A GPU's clocks take longer to settle.
+// Of one point, and of one of a GPU's kGpuRounds.
 constexpr absl::Duration kCpuBudget = absl::Milliseconds(20);
-constexpr absl::Duration kGpuBudget = absl::Milliseconds(30);
+constexpr absl::Duration kGpuBudget = absl::Milliseconds(15);
 
 }  // namespace
 

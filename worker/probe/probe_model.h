@@ -33,6 +33,10 @@ inline constexpr ProbeShape kShapeOf8B = {
 
 model::ModelConfig ConfigOf(const ProbeShape& shape, DType dtype);
 
+// A GPU's points are measured in so many rounds, of which the least median counts: what else a host
+// does delays steps by hundreds of microseconds, for tenths of seconds.
+inline constexpr int kGpuRounds = 3;
+
 struct StepTime {
   double seconds = 0;  // the median
   double context = 0;  // positions that a row attended to, on average
