@@ -46,7 +46,7 @@ constexpr int64_t kLeastBytes = kSizes[0];
 constexpr int64_t kMostBytes = kSizes[std::size(kSizes) - 1];
 constexpr int kSums = 8;   // of a Program, one behind the other as layers have them
 constexpr int kCalls = 4;  // that a sample of other exchanges is the mean of, but for long ones
-constexpr int kLeastSamples = 5;
+constexpr int kLeastSamples = 3;
 constexpr int kMostSamples = 31;
 // What takes as long, over a slow network or among ranks that share cores, is nearly the same each
 // time.

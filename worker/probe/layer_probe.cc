@@ -1,21 +1,20 @@
 #include "worker/probe/layer_probe.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
-#include "base/units.h"
 #include "parallel/cost/device_cost.h"
 #include "parallel/cost/layer_work.h"
 #include "worker/bench/bench_model.h"
 #include "worker/probe/probe_model.h"
+#include "worker/probe/shape_times.h"
 
 namespace skein::worker {
 namespace {
@@ -41,6 +40,7 @@ constexpr int32_t kPassingRows = 16;
 constexpr int kPassingSamples = 5;
 constexpr int kPassingRounds = 5;
 
+constexpr DType kFloats[] = {DType::kBF16, DType::kF32, DType::kF16};
 // Those that take unlike times to unpack; like ones stand in for the others (cost::OperationsPerS).
 constexpr DType kQuantized[] = {DType::kQ8_0, DType::kQ4_0, DType::kFp8, DType::kQ3_K,
                                 DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
@@ -50,8 +50,8 @@ constexpr int32_t kCpuRows[] = {1, 4, 16, 64};
 constexpr int32_t kLargeRows[] = {1, 4, 8, 16};
 constexpr int32_t kGpuRows[] = {1, 8, 64, 256};
 constexpr int32_t kGpuPrompts[] = {512, 2048};
-// Of steps that hold next to nothing. Of cores' many rows even these products take their time.
-constexpr int32_t kCpuOverheadRows[] = {1};
+constexpr int kCpuRounds = 2;
+constexpr int32_t kMostAgain = 16;  // rows on cores, of which more take long
 
 // Virtual machines show the cache of all of their host.
 constexpr int64_t kMostLarge = int64_t{256} << 20;
@@ -67,26 +67,74 @@ class LayerProbe {
 
   absl::StatusOr<DeviceRates> Run() {
     rates_.origin = topology::Origin::kMeasured;
-    SKEIN_RETURN_IF_ERROR(TimeNothing());
-    if (device_.is_gpu()) {
-      SKEIN_RETURN_IF_ERROR(TimeLayersOfGpu());
-    } else {
-      SKEIN_RETURN_IF_ERROR(TimePassing());
-      SKEIN_RETURN_IF_ERROR(TimeDTypesOfCores());
-    }
+    SKEIN_RETURN_IF_ERROR(device_.is_gpu() ? TimeGpu() : TimeCores());
     rates_.spread = timer_.spread();
     return std::move(rates_);
   }
 
  private:
-  absl::Status TimeNothing() {
-    const auto rows =
-        device_.is_gpu() ? absl::MakeConstSpan(kGpuRows) : absl::MakeConstSpan(kCpuOverheadRows);
-    ProbeShape shape = kNothing;
-    shape.layers = 1;
-    SKEIN_ASSIGN_OR_RETURN(const Times one, TimesOf(shape, DType::kBF16, rows));
-    shape.layers = kManyLayers;
-    SKEIN_ASSIGN_OR_RETURN(const Times many, TimesOf(shape, DType::kBF16, rows));
+  // By three models. Two of unlike depths tell what a step costs as such, and a layer with its
+  // products. One that reads and multiplies as much in narrower layers differs by what more layers
+  // cost. Layers that hold next to nothing would be no measure: where there is something to read,
+  // kernels begin, and wait for each other, beside reads.
+  absl::Status TimeGpu() {
+    ShapeSteps steps = {.shape = kShapeOf8B,
+                        .decodes = {std::begin(kGpuRows), std::end(kGpuRows)},
+                        .prompts = {std::begin(kGpuPrompts), std::end(kGpuPrompts)},
+                        .rounds = kGpuRounds};
+    std::vector<ShapeSteps> all(3, steps);
+    all[1].shape.layers *= 2;
+    all[2].shape = kHalfOf8B;
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<ShapeTimes> times, TimeShapes(timer_, all));
+    const ShapeTimes &shallow = times[0], &deep = times[1], &narrow = times[2];
+    for (size_t i = 0; i < shallow.points.size(); ++i) {
+      const double seconds = shallow.points[i].seconds;
+      const double layers = deep.points[i].seconds - seconds;  // as many as the shallow one has
+      const double layer =
+          (narrow.points[i].seconds - seconds) / (kHalfOf8B.layers - kShapeOf8B.layers);
+      rates_.overheads.push_back({.rows = shallow.points[i].rows,
+                                  .step = absl::Seconds(std::max(0.0, seconds - layers)),
+                                  .layer = absl::Seconds(std::max(0.0, layer))});
+    }
+    AddProducts(deep);
+    return absl::OkStatus();
+  }
+
+  absl::Status TimeCores() {
+    std::vector<ShapeSteps> all;
+    const auto add = [&](const ShapeSteps& steps) { all.push_back(steps); };
+    const auto add_shape = [&](const ProbeShape& shape, DType dtype) {
+      add({.shape = shape,
+           .dtype = dtype,
+           .decodes = {std::begin(kCpuRows), std::end(kCpuRows)},
+           .rounds = kCpuRounds,
+           .most_again = kMostAgain});
+    };
+    ProbeShape nothing = kNothing;
+    for (const int64_t layers : {int64_t{1}, kManyLayers}) {
+      nothing.layers = layers;
+      add({.shape = nothing, .decodes = {1}, .rounds = kCpuRounds});
+    }
+    for (const DType dtype : kFloats) {
+      add_shape(kSmall, dtype);
+      if (dtype == kFloats[0]) add_shape(kHalf, dtype);
+      add_shape(kMiddle, dtype);
+    }
+    // Wherever the weights are: few rows are bound by reads then, which are known.
+    for (const DType dtype : kQuantized) add_shape(kHalf, dtype);
+    ProbeShape large = kLargeOnCpu;
+    large.layers = std::max<int64_t>(1, LargeBytes() / LayerBytes(large, kFloats[0]));
+    add({.shape = large,
+         .dtype = kFloats[0],
+         .decodes = {std::begin(kLargeRows), std::end(kLargeRows)}});
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<ShapeTimes> times, TimeShapes(timer_, all));
+    SetOverheads(times[0], times[1]);
+    SKEIN_RETURN_IF_ERROR(TimePassing());
+    AddProductsOfCores(absl::MakeConstSpan(times).subspan(2));
+    return absl::OkStatus();
+  }
+
+  void SetOverheads(const ShapeTimes& one, const ShapeTimes& many) {
     for (size_t i = 0; i < one.points.size(); ++i) {
       const double seconds = one.points[i].seconds;
       const double layer = std::max(0.0, (many.points[i].seconds - seconds) / (kManyLayers - 1));
@@ -94,22 +142,6 @@ class LayerProbe {
                                   .step = absl::Seconds(std::max(0.0, seconds - layer)),
                                   .layer = absl::Seconds(layer)});
     }
-    return absl::OkStatus();
-  }
-
-  // What a layer of next to nothing costs is no measure of others: where there is something to
-  // read, kernels begin, and wait for each other, beside reads. Two models that read and multiply
-  // as much, in unlike layers, differ by what layers cost as such.
-  absl::Status TimeLayersOfGpu() {
-    SKEIN_ASSIGN_OR_RETURN(const Times wide, TimesOf(kShapeOf8B, DType::kBF16, kGpuRows));
-    SKEIN_ASSIGN_OR_RETURN(const Times narrow, TimesOf(kHalfOf8B, DType::kBF16, kGpuRows));
-    for (size_t i = 0; i < rates_.overheads.size(); ++i) {
-      const double longer = narrow.points[i].seconds - wide.points[i].seconds;
-      rates_.overheads[i].layer =
-          absl::Seconds(std::max(0.0, longer / (kHalfOf8B.layers - kShapeOf8B.layers)));
-    }
-    AddProducts(kShapeOf8B, DType::kBF16, wide);
-    return absl::OkStatus();
   }
 
   // What layers cost as such and what they pass between products, where threads share the work: two
@@ -154,27 +186,15 @@ class LayerProbe {
     return absl::OkStatus();
   }
 
-  absl::Status TimeDTypesOfCores() {
-    std::vector<topology::ProductRate> large;
-    for (const DType dtype : {DType::kBF16, DType::kF32, DType::kF16}) {
-      SKEIN_RETURN_IF_ERROR(TimeShape(kSmall, dtype, kCpuRows));
-      if (dtype == DType::kBF16) SKEIN_RETURN_IF_ERROR(TimeShape(kHalf, dtype, kCpuRows));
-      SKEIN_RETURN_IF_ERROR(TimeShape(kMiddle, dtype, kCpuRows));
-      if (large.empty()) {
-        ProbeShape shape = kLargeOnCpu;
-        shape.layers = std::max<int64_t>(1, LargeBytes() / LayerBytes(shape, dtype));
-        const size_t of_large = rates_.products.size();
-        SKEIN_RETURN_IF_ERROR(TimeShape(shape, dtype, kLargeRows));
-        large.assign(rates_.products.begin() + of_large, rates_.products.end());
-        rates_.products.resize(of_large);
-      }
-      AddLarge(dtype, large);
+  // `times` are by dtype; the last ones are of weights beyond caches.
+  void AddProductsOfCores(absl::Span<const ShapeTimes> times) {
+    AddProducts(times.back());
+    const std::vector<topology::ProductRate> large = std::exchange(rates_.products, {});
+    for (size_t i = 0; i + 1 < times.size(); ++i) {
+      AddProducts(times[i]);
+      const DType dtype = times[i].steps.dtype;
+      if (!IsQuantized(dtype) && times[i + 1].steps.dtype != dtype) AddLarge(dtype, large);
     }
-    // Wherever the weights are: few rows are bound by reads then, which are known.
-    for (const DType dtype : kQuantized) {
-      SKEIN_RETURN_IF_ERROR(TimeShape(kHalf, dtype, kCpuRows));
-    }
-    return absl::OkStatus();
   }
 
   // Weights of which caches keep next to nothing from step to step: a small part of a set stays
@@ -216,58 +236,13 @@ class LayerProbe {
     rates_.products.insert(rates_.products.end(), added.begin(), added.end());
   }
 
-  // Steps of one model.
-  struct Times {
-    struct Point {
-      int32_t rows = 0;
-      double seconds = 0;
-      double context = 0;  // positions that a row attended to, on average
-    };
-    StepCost cost;
-    std::vector<Point> points;  // decodes by rows, then prompts
-  };
-
-  // Of decodes, and on GPUs of prompts.
-  absl::StatusOr<Times> TimesOf(const ProbeShape& shape, DType dtype,
-                                absl::Span<const int32_t> rows) {
-    timer_.Say(absl::StrCat(FormatCount(shape.layers, "layer"), " of ", shape.hidden,
-                            " columns in ", std::string(DTypeName(dtype))));
-    const auto prompts =
-        device_.is_gpu() ? absl::MakeConstSpan(kGpuPrompts) : absl::Span<const int32_t>();
-    SKEIN_ASSIGN_OR_RETURN(
-        const auto model,
-        timer_.Load(shape, dtype,
-                    {.sequences = rows.back(), .rows = prompts.empty() ? 1 : prompts.back()}));
-    Times times{.cost = model->cost()};
-    for (int round = 0; round < (device_.is_gpu() ? kGpuRounds : 1); ++round) {
-      std::vector<Times::Point> points;
-      for (const int32_t count : rows) {
-        SKEIN_ASSIGN_OR_RETURN(const StepTime step, timer_.Decodes(*model, count));
-        points.push_back({count, step.seconds, step.context});
-      }
-      for (const int32_t count : prompts) {
-        SKEIN_ASSIGN_OR_RETURN(const double seconds, timer_.Prompt(*model, count));
-        points.push_back({count, seconds, count / 2.0});
-      }
-      if (round == 0) times.points = points;
-      for (size_t i = 0; i < points.size(); ++i) {
-        if (points[i].seconds < times.points[i].seconds) times.points[i] = points[i];
-      }
-    }
-    return times;
-  }
-
-  absl::Status TimeShape(const ProbeShape& shape, DType dtype, absl::Span<const int32_t> rows) {
-    SKEIN_ASSIGN_OR_RETURN(const Times times, TimesOf(shape, dtype, rows));
-    AddProducts(shape, dtype, times);
-    return absl::OkStatus();
-  }
-
   // How fast products were, by what their steps took beside what steps cost as such.
-  void AddProducts(const ProbeShape& shape, DType dtype, const Times& times) {
+  void AddProducts(const ShapeTimes& times) {
     const StepCost& cost = times.cost;
+    const ProbeShape& shape = times.steps.shape;
+    const DType dtype = times.steps.dtype;
     const auto layers = static_cast<double>(shape.layers);
-    for (const Times::Point& point : times.points) {
+    for (const ShapeTimes::Point& point : times.points) {
       const double operations =
           point.rows * (cost.flops_per_row + point.context * cost.flops_per_pair);
       const topology::Overhead overhead = cost::OverheadOf(rates_, point.rows);

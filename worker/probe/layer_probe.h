@@ -1,10 +1,10 @@
 // Measures what a rank's device does in a second, by the very code that serves: steps of small
 // models with random weights.
 //
-// A step of a model whose layers hold next to nothing tells what steps and layers cost as such; on
-// cores, two models of as many weights in unlike layers also what these pass between products.
-// Steps of models of other sizes, with this taken off, tell how fast products are, whether or not
-// caches hold their weights.
+// Two models of as many weights in unlike layers tell what layers cost as such and, on cores, what
+// these pass between products; models of unlike depths, on cores of layers that hold next to
+// nothing, what a step costs. Steps of models of other sizes, with this taken off, tell how fast
+// products are, whether or not caches hold their weights.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct LayerProbeOptions {
 };
 
 // DeviceRates without reads and attention: overheads and products. On CPUs rates are of one core;
-// `device.threads` cores work together. Takes up to 0.6 GiB of memory, or 1 GiB of a GPU's, and 2
+// `device.threads` cores work together. Takes up to 0.6 GiB of memory, or 4 GiB of a GPU's, and 2
 // s. Errors are those of the back end.
 absl::StatusOr<topology::DeviceRates> ProbeLayers(BenchDevice& device,
                                                   const LayerProbeOptions& options);

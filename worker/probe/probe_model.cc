@@ -12,10 +12,12 @@ namespace skein::worker {
 namespace {
 
 constexpr int kLeastSamples = 3;
+constexpr int kLongSamples = 2;
 constexpr int kMostSamples = 41;
 constexpr absl::Duration kLong = absl::Milliseconds(5);  // of a step on cores
-// Of one point, and of one of a GPU's kGpuRounds.
-constexpr absl::Duration kCpuBudget = absl::Milliseconds(20);
+constexpr absl::Duration kVeryLong = absl::Milliseconds(20);
+// Of one point in one round.
+constexpr absl::Duration kCpuBudget = absl::Milliseconds(10);
 constexpr absl::Duration kGpuBudget = absl::Milliseconds(15);
 
 }  // namespace
@@ -86,7 +88,8 @@ absl::StatusOr<double> StepTimer::Prompt(BenchModel& model, int32_t tokens) {
 int StepTimer::SamplesFor(absl::Duration one) const {
   const absl::Duration budget = device_.is_gpu() ? kGpuBudget : kCpuBudget;
   const double fit = absl::FDivDuration(budget, std::max(one, absl::Microseconds(1)));
-  return static_cast<int>(std::clamp<double>(fit, kLeastSamples, kMostSamples));
+  const int least = one > kVeryLong ? kLongSamples : kLeastSamples;
+  return static_cast<int>(std::clamp<double>(fit, least, kMostSamples));
 }
 
 double StepTimer::Note(std::vector<double> samples) {

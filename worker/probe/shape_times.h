@@ -1,0 +1,42 @@
+// Times steps of models of several shapes in rounds, all models in each: what else a host does
+// comes and goes within tenths of seconds, and would be taken for what one of them costs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/dtype.h"
+#include "worker/bench/bench_model.h"
+#include "worker/probe/probe_model.h"
+
+namespace skein::worker {
+
+// What is timed of a shape.
+struct ShapeSteps {
+  ProbeShape shape;
+  DType dtype = DType::kBF16;
+  std::vector<int32_t> decodes;  // rows of each, ascending; not empty
+  std::vector<int32_t> prompts;  // rows of each, ascending
+  int rounds = 1;
+  // Steps of more rows are timed in the first round alone.
+  int32_t most_again = INT32_MAX;
+};
+
+struct ShapeTimes {
+  ShapeSteps steps;
+  StepCost cost;
+  struct Point {
+    int32_t rows = 0;
+    double seconds = 0;  // the least of the rounds' medians
+    double context = 0;  // positions that a row attended to, on average
+  };
+  std::vector<Point> points;  // decodes, then prompts
+};
+
+// Holds all models at once. Errors are those of the back end.
+absl::StatusOr<std::vector<ShapeTimes>> TimeShapes(StepTimer& timer,
+                                                   absl::Span<const ShapeSteps> shapes);
+
+}  // namespace skein::worker

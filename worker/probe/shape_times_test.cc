@@ -1,0 +1,77 @@
+#include "worker/probe/shape_times.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/dtype.h"
+#include "base/status_macros.h"
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "worker/bench/bench_device.h"
+#include "worker/probe/probe_model.h"
+
+namespace skein::worker {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr ProbeShape kShape = {64, 64, 1, 64, 1};
+
+class ShapeTimesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SKEIN_ASSERT_OK_AND_ASSIGN(device_.backend, kernels::MakeCpuBackend({.threads = 1}));
+  }
+
+  absl::StatusOr<std::vector<ShapeTimes>> Time(const std::vector<ShapeSteps>& shapes) {
+    SKEIN_ASSIGN_OR_RETURN(
+        StepTimer timer,
+        StepTimer::Start(device_,
+                         {.progress = [&](std::string_view what) { said_.emplace_back(what); },
+                          .meet = [&] { ++meetings_; }}));
+    return TimeShapes(timer, shapes);
+  }
+
+  BenchDevice device_{.threads = 1};
+  std::vector<std::string> said_;
+  int meetings_ = 0;
+};
+
+TEST_F(ShapeTimesTest, AllModelsAreTimedInEachRound) {
+  ProbeShape deep = kShape;
+  deep.layers = 2;
+  SKEIN_ASSERT_OK_AND_ASSIGN(
+      const std::vector<ShapeTimes> times,
+      Time({{.shape = kShape, .decodes = {1, 4}, .prompts = {8}, .rounds = 2, .most_again = 4},
+            {.shape = deep, .decodes = {2}, .rounds = 3},
+            {.shape = kShape, .dtype = DType::kF32, .decodes = {1}}}));
+  EXPECT_THAT(said_,
+              ElementsAre("1 layer of 64 columns in BF16", "2 layers of 64 columns in BF16",
+                          "1 layer of 64 columns in F32", "1 layer of 64 columns in BF16, again",
+                          "2 layers of 64 columns in BF16, again",
+                          "2 layers of 64 columns in BF16, again"));
+  // Prompts meet nobody.
+  EXPECT_EQ(meetings_, (2 + 1 + 1) + (2 + 1) + 1);
+  ASSERT_EQ(times.size(), 3);
+  ASSERT_EQ(times[0].points.size(), 3);
+  EXPECT_EQ(times[0].points[0].rows, 1);
+  EXPECT_EQ(times[0].points[1].rows, 4);
+  EXPECT_EQ(times[0].points[2].rows, 8);
+  EXPECT_EQ(times[0].points[2].context, 4);
+  ASSERT_EQ(times[1].points.size(), 1);
+  EXPECT_EQ(times[1].points[0].rows, 2);
+  EXPECT_GT(times[1].cost.weight_bytes, times[0].cost.weight_bytes);
+  for (const ShapeTimes& of : times) {
+    for (const ShapeTimes::Point& point : of.points) {
+      EXPECT_GT(point.seconds, 0);
+      EXPECT_GT(point.context, 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace skein::worker
