@@ -37,7 +37,7 @@ constexpr ProbeShape kMiddle = {512, 1536, 8, 64, 2};
 constexpr ProbeShape kNarrow = {256, 768, 4, 64, 8};
 // Steps of both, which are compared.
 constexpr int32_t kPassingRows = 16;
-constexpr int kPassingSamples = 5;
+constexpr int kPassingSamples = 3;
 constexpr int kPassingRounds = 5;
 
 constexpr DType kFloats[] = {DType::kBF16, DType::kF32, DType::kF16};
@@ -51,7 +51,9 @@ constexpr int32_t kLargeRows[] = {1, 4, 8, 16};
 constexpr int32_t kGpuRows[] = {1, 8, 64, 256};
 constexpr int32_t kGpuPrompts[] = {512, 2048};
 constexpr int kCpuRounds = 2;
-constexpr int32_t kMostAgain = 16;  // rows on cores, of which more take long
+// Rows on cores that are timed in each round: more take long.
+constexpr int32_t kMostAgain = 16;
+constexpr int32_t kMostQuantizedAgain = 4;
 
 // Virtual machines show the cache of all of their host.
 constexpr int64_t kMostLarge = int64_t{256} << 20;
@@ -107,8 +109,8 @@ class LayerProbe {
       add({.shape = shape,
            .dtype = dtype,
            .decodes = {std::begin(kCpuRows), std::end(kCpuRows)},
-           .rounds = kCpuRounds,
-           .most_again = kMostAgain});
+           .rounds = dtype == DType::kF32 || dtype == DType::kF16 ? 1 : kCpuRounds,
+           .most_again = IsQuantized(dtype) ? kMostQuantizedAgain : kMostAgain});
     };
     ProbeShape nothing = kNothing;
     for (const int64_t layers : {int64_t{1}, kManyLayers}) {

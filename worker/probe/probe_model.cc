@@ -15,7 +15,6 @@ constexpr int kLeastSamples = 3;
 constexpr int kLongSamples = 2;
 constexpr int kMostSamples = 41;
 constexpr absl::Duration kLong = absl::Milliseconds(5);  // of a step on cores
-constexpr absl::Duration kVeryLong = absl::Milliseconds(20);
 // Of one point in one round.
 constexpr absl::Duration kCpuBudget = absl::Milliseconds(10);
 constexpr absl::Duration kGpuBudget = absl::Milliseconds(15);
@@ -88,7 +87,7 @@ absl::StatusOr<double> StepTimer::Prompt(BenchModel& model, int32_t tokens) {
 int StepTimer::SamplesFor(absl::Duration one) const {
   const absl::Duration budget = device_.is_gpu() ? kGpuBudget : kCpuBudget;
   const double fit = absl::FDivDuration(budget, std::max(one, absl::Microseconds(1)));
-  const int least = one > kVeryLong ? kLongSamples : kLeastSamples;
+  const int least = one > kLong ? kLongSamples : kLeastSamples;
   return static_cast<int>(std::clamp<double>(fit, least, kMostSamples));
 }
 
