@@ -1,8 +1,6 @@
 #include "worker/probe/attention_probe.h"
 
 #include <algorithm>
-#include <array>
-#include <iterator>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -30,8 +28,12 @@ constexpr int64_t kPositionBytes =
 constexpr int32_t kCpuSequences = 8;  // at least
 constexpr int kRounds = 3;            // of what is a difference
 
-constexpr int32_t kGpuSequences[] = {1, 8, 64};
-constexpr int32_t kGpuContext = 768;
+// Long enough that reading them counts beside weights.
+struct GpuContexts {
+  int32_t sequences = 0;
+  int32_t positions = 0;  // of each
+};
+constexpr GpuContexts kGpuContexts[] = {{1, 6144}, {8, 768}, {64, 768}};
 
 // Seconds of steps whose sequences begin with some positions, and with none.
 struct Steps {
@@ -49,7 +51,7 @@ absl::StatusOr<Steps> TimeSteps(StepTimer& timer, BenchModel& model, int32_t seq
 // The seconds that a position of a sequence adds to a step.
 double PositionOf(const Steps& steps, int32_t sequences, int32_t positions) {
   // Some of a step is, whatever the noise of either measurement.
-  return std::max(steps.longer - steps.brief, steps.longer / 20) / sequences / positions;
+  return std::max(steps.longer - steps.brief, steps.longer / 50) / sequences / positions;
 }
 absl::StatusOr<double> TimePosition(StepTimer& timer, BenchModel& model, int32_t sequences,
                                     int32_t positions) {
@@ -132,24 +134,33 @@ class CoreProbe {
 
 // A GPU hides arithmetic behind its reads.
 absl::StatusOr<std::vector<topology::AttentionRate>> ProbeGpu(StepTimer& timer) {
-  const int32_t most = kGpuSequences[std::size(kGpuSequences) - 1];
-  SKEIN_ASSIGN_OR_RETURN(const auto model, timer.Load(kShapeOf8B, DType::kBF16,
-                                                      {.sequences = most, .context = kGpuContext}));
-  SKEIN_RETURN_IF_ERROR(model->FillPages());
   constexpr double kNever = std::numeric_limits<double>::infinity();
-  std::array<Steps, std::size(kGpuSequences)> least;
-  least.fill({kNever, kNever});
+  struct Contexts {
+    GpuContexts of;
+    std::unique_ptr<BenchModel> model;
+    Steps least = {kNever, kNever};
+  };
+  std::vector<Contexts> all;
+  for (const GpuContexts& of : kGpuContexts) {
+    SKEIN_ASSIGN_OR_RETURN(
+        auto model,
+        timer.Load(kShapeOf8B, DType::kBF16, {.sequences = of.sequences, .context = of.positions}));
+    SKEIN_RETURN_IF_ERROR(model->FillPages());
+    all.push_back({of, std::move(model)});
+  }
   for (int round = 0; round < kGpuRounds; ++round) {
-    for (size_t i = 0; i < least.size(); ++i) {
-      SKEIN_ASSIGN_OR_RETURN(const Steps steps,
-                             TimeSteps(timer, *model, kGpuSequences[i], kGpuContext));
-      least[i] = {std::min(least[i].longer, steps.longer), std::min(least[i].brief, steps.brief)};
+    for (Contexts& contexts : all) {
+      SKEIN_ASSIGN_OR_RETURN(
+          const Steps steps,
+          TimeSteps(timer, *contexts.model, contexts.of.sequences, contexts.of.positions));
+      Steps& least = contexts.least;
+      least = {std::min(least.longer, steps.longer), std::min(least.brief, steps.brief)};
     }
   }
   std::vector<topology::AttentionRate> rates;
-  for (size_t i = 0; i < least.size(); ++i) {
-    const double seconds = PositionOf(least[i], kGpuSequences[i], kGpuContext);
-    rates.push_back({.rows = kGpuSequences[i],
+  for (const auto& [of, model, least] : all) {
+    const double seconds = PositionOf(least, of.sequences, of.positions);
+    rates.push_back({.rows = of.sequences,
                      .bytes_per_s = static_cast<double>(model->cost().kv_bytes) / seconds});
   }
   return rates;

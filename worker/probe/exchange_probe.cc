@@ -176,24 +176,25 @@ class ExchangeProbe {
   // `computes`: how long a call takes beside what is measured, which is left out.
   absl::StatusOr<Sampled> Time(bool idle, absl::FunctionRef<absl::Status()> call,
                                absl::Duration computes = absl::ZeroDuration()) {
-    absl::Duration first;
-    if (!idle) {
-      SKEIN_RETURN_IF_ERROR(call());  // what meets or is chosen at the first time
+    std::vector<double> seconds;
+    const auto time = [&]() -> absl::Status {
       const absl::Time begin = absl::Now();
       SKEIN_RETURN_IF_ERROR(call());
-      first = absl::Now() - begin;
+      seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin - computes));
+      return absl::OkStatus();
+    };
+    if (!idle) {
+      SKEIN_RETURN_IF_ERROR(call());  // what meets or is chosen at the first time
+      SKEIN_RETURN_IF_ERROR(time());
     }
+    const absl::Duration first =
+        idle ? absl::ZeroDuration() : absl::Seconds(seconds.front()) + computes;
     const double fit = absl::FDivDuration(kBudget, std::max(first, absl::Microseconds(1)));
     const int least = first > kLong ? kLongSamples : kLeastSamples;
     auto samples = static_cast<int32_t>(std::clamp<double>(fit, least, kMostSamples));
     SKEIN_RETURN_IF_ERROR(
         mpi_.world().Broadcast(HostView(absl::MakeSpan(&samples, 1)), 0, kHostStream));
-    std::vector<double> seconds;
-    for (int32_t i = 0; !idle && i < samples; ++i) {
-      const absl::Time begin = absl::Now();
-      SKEIN_RETURN_IF_ERROR(call());
-      seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin - computes));
-    }
+    for (int32_t i = 1; !idle && i < samples; ++i) SKEIN_RETURN_IF_ERROR(time());
     return idle ? Sampled{} : Summarise(std::move(seconds));
   }
 

@@ -50,7 +50,7 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 // Virtual machines show the cache of all of their host.
 constexpr int64_t kMostRead = 512 * kMiB;
 constexpr int kReadPasses = 5;
-constexpr int kLeastReadPasses = 3;
+constexpr int kLeastReadPasses = 2;
 constexpr absl::Duration kReadBudget = absl::Milliseconds(25);  // of one working set
 constexpr absl::Duration kReadSample = absl::Milliseconds(2);   // at least
 constexpr int kCopies = 7;

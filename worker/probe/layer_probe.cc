@@ -38,7 +38,7 @@ constexpr ProbeShape kNarrow = {256, 768, 4, 64, 8};
 // Steps of both, which are compared.
 constexpr int32_t kPassingRows = 16;
 constexpr int kPassingSamples = 3;
-constexpr int kPassingRounds = 5;
+constexpr int kPassingRounds = 4;
 
 constexpr DType kFloats[] = {DType::kBF16, DType::kF32, DType::kF16};
 // Those that take unlike times to unpack; like ones stand in for the others (cost::OperationsPerS).
@@ -47,7 +47,7 @@ constexpr DType kQuantized[] = {DType::kQ8_0, DType::kQ4_0, DType::kFp8, DType::
 
 constexpr int32_t kCpuRows[] = {1, 4, 16, 64};
 // Of weights beyond caches. More rows are bound by arithmetic as the last of these are.
-constexpr int32_t kLargeRows[] = {1, 4, 8, 16};
+constexpr int32_t kLargeRows[] = {1, 8, 16};
 constexpr int32_t kGpuRows[] = {1, 8, 64, 256};
 constexpr int32_t kGpuPrompts[] = {512, 2048};
 constexpr int kCpuRounds = 2;

@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<BenchModel>> StepTimer::Load(const ProbeShape& sh
                            .matrices = dtype,
                            .sequences = sizes.sequences,
                            .most_rows = std::max(sizes.rows, sizes.sequences),
-                           .most_tokens = std::max(sizes.rows, sizes.context + kMostSamples) + 8},
+                           .most_tokens = std::max(sizes.rows, sizes.context + kMostSamples) + 16},
                           device_, *alone_);
 }
 
