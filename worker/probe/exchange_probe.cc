@@ -44,8 +44,9 @@ constexpr int64_t kSizes[] = {int64_t{1} << 10, int64_t{1} << 12, int64_t{1} << 
                               int64_t{1} << 18, int64_t{1} << 22};
 constexpr int64_t kLeastBytes = kSizes[0];
 constexpr int64_t kMostBytes = kSizes[std::size(kSizes) - 1];
-constexpr int kSums = 8;   // of a Program, one behind the other as layers have them
-constexpr int kCalls = 4;  // that a sample of other exchanges is the mean of, but for long ones
+constexpr int kSums = 8;      // of a Program, one behind the other as layers have them
+constexpr int kLongSums = 2;  // the same of kMostBytes, on cores
+constexpr int kCalls = 4;     // that a sample of other exchanges is the mean of, but for long ones
 constexpr int kLeastSamples = 3;
 constexpr int kMostSamples = 31;
 // What takes as long, over a slow network or among ranks that share cores, is nearly the same each
@@ -147,7 +148,8 @@ class ExchangeProbe {
     std::unique_ptr<kernels::Weights> weights;
     std::unique_ptr<kernels::Executable> executable;
   };
-  absl::StatusOr<std::unique_ptr<Array>> MakeArray(bool sums, kernels::Collectives* collectives) {
+  absl::StatusOr<std::unique_ptr<Array>> MakeArray(int count, bool sums,
+                                                   kernels::Collectives* collectives) {
     auto array = std::make_unique<Array>();
     const DType dtype = kernels::ActivationDType(options_.device.device.kind, DType::kBF16);
     const int64_t cols = kLeastBytes / DTypeBytes(dtype, 1);
@@ -157,7 +159,7 @@ class ExchangeProbe {
     array->program.weights = {
         {.name = "gain",
          .spec = {.kind = kernels::WeightSpec::Kind::kVector, .rows = 1, .cols = cols}}};
-    for (int i = 0; i < kSums; ++i) {
+    for (int i = 0; i < count; ++i) {
       if (sums) array->program.ops.push_back(kernels::AllReduceOp{0});
       array->program.ops.push_back(kernels::AddRmsNormOp{1, 0, 0, 1e-5f, 0});
     }
@@ -213,19 +215,24 @@ class ExchangeProbe {
     SKEIN_ASSIGN_OR_RETURN(Group group, Connect(plan));
     const bool idle = group.groups.tp == nullptr;
     std::unique_ptr<Array> with, without;
-    if (!idle) {
-      SKEIN_ASSIGN_OR_RETURN(with, MakeArray(true, group.collectives.get()));
-      SKEIN_ASSIGN_OR_RETURN(without, MakeArray(false, nullptr));
-    }
+    const auto make = [&](int count) -> absl::Status {
+      if (idle) return absl::OkStatus();
+      SKEIN_ASSIGN_OR_RETURN(with, MakeArray(count, true, group.collectives.get()));
+      SKEIN_ASSIGN_OR_RETURN(without, MakeArray(count, false, nullptr));
+      return absl::OkStatus();
+    };
+    int count = kSums;
+    SKEIN_RETURN_IF_ERROR(make(count));
     ExchangeCurve sums = like, gathers = like;
     sums.exchange = Exchange::kAllReduce;
     gathers.exchange = Exchange::kAllGather;
     for (const int64_t bytes : kSizes) {
       const int64_t rows = bytes / kLeastBytes;
+      if (bytes == kMostBytes && !is_gpu()) SKEIN_RETURN_IF_ERROR(make(count = kLongSums));
       SKEIN_ASSIGN_OR_RETURN(const Sampled both, Time(idle, [&] { return RunOnce(*with, rows); }));
       SKEIN_ASSIGN_OR_RETURN(const Sampled norms,
                              Time(idle, [&] { return RunOnce(*without, rows); }));
-      Add(sums, bytes, std::max(both.median - norms.median, both.median / 20) / kSums, both.spread);
+      Add(sums, bytes, std::max(both.median - norms.median, both.median / 20) / count, both.spread);
       // What shards draw goes by way of the hosts' memory.
       std::vector<std::byte> mine(bytes / like.ranks), all(mine.size() * like.ranks);
       SKEIN_ASSIGN_OR_RETURN(const Sampled gather, Time(idle, [&]() -> absl::Status {
@@ -282,7 +289,7 @@ class ExchangeProbe {
     comm::Communicator* const hop = next != nullptr ? next : group.groups.previous.get();
     std::unique_ptr<Array> array;
     if (hop != nullptr) {
-      SKEIN_ASSIGN_OR_RETURN(array, MakeArray(false, nullptr));
+      SKEIN_ASSIGN_OR_RETURN(array, MakeArray(kSums, false, nullptr));
     }
     ExchangeCurve curve = {.exchange = exchange, .ranks = 2};
     for (const int64_t bytes : kSizes) {

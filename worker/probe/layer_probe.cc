@@ -35,12 +35,10 @@ constexpr ProbeShape kHalf = {512, 1536, 8, 64, 1};
 constexpr ProbeShape kMiddle = {512, 1536, 8, 64, 2};
 // Its layers hold as many weights as kMiddle's. Its products are more, and pass more values.
 constexpr ProbeShape kNarrow = {256, 768, 4, 64, 8};
-// Steps of both, which are compared.
+// Steps of both, which are compared. What disturbs one of the two is in their difference.
 constexpr int32_t kPassingRows = 16;
-constexpr int kPassingSamples = 3;
-constexpr int kPassingRounds = 4;
+constexpr int kPassingRounds = 3;
 
-constexpr DType kFloats[] = {DType::kBF16, DType::kF32, DType::kF16};
 // Those that take unlike times to unpack; like ones stand in for the others (cost::OperationsPerS).
 constexpr DType kQuantized[] = {DType::kQ8_0, DType::kQ4_0, DType::kFp8, DType::kQ3_K,
                                 DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
@@ -104,35 +102,36 @@ class LayerProbe {
 
   absl::Status TimeCores() {
     std::vector<ShapeSteps> all;
-    const auto add = [&](const ShapeSteps& steps) { all.push_back(steps); };
-    const auto add_shape = [&](const ProbeShape& shape, DType dtype) {
-      add({.shape = shape,
-           .dtype = dtype,
-           .decodes = {std::begin(kCpuRows), std::end(kCpuRows)},
-           .rounds = dtype == DType::kF32 || dtype == DType::kF16 ? 1 : kCpuRounds,
-           .most_again = IsQuantized(dtype) ? kMostQuantizedAgain : kMostAgain});
-    };
     ProbeShape nothing = kNothing;
     for (const int64_t layers : {int64_t{1}, kManyLayers}) {
       nothing.layers = layers;
-      add({.shape = nothing, .decodes = {1}, .rounds = kCpuRounds});
+      all.push_back({.shape = nothing, .decodes = {1}, .rounds = kCpuRounds});
     }
-    for (const DType dtype : kFloats) {
-      add_shape(kSmall, dtype);
-      if (dtype == kFloats[0]) add_shape(kHalf, dtype);
-      add_shape(kMiddle, dtype);
+    all.push_back({.shape = kNarrow, .decodes = {1, kPassingRows}, .rounds = kPassingRounds});
+    const size_t first_of_products = all.size();
+    const auto add = [&](const ProbeShape& shape, DType dtype, int rounds, int32_t most_again) {
+      all.push_back({.shape = shape,
+                     .dtype = dtype,
+                     .decodes = {std::begin(kCpuRows), std::end(kCpuRows)},
+                     .rounds = rounds,
+                     .most_again = most_again});
+    };
+    add(kSmall, DType::kBF16, kCpuRounds, kMostAgain);
+    add(kHalf, DType::kBF16, kCpuRounds, kMostAgain);
+    const size_t wide = all.size();
+    add(kMiddle, DType::kBF16, kPassingRounds, kMostAgain);
+    for (const DType dtype : {DType::kF32, DType::kF16}) {
+      for (const ProbeShape& shape : {kSmall, kMiddle}) add(shape, dtype, /*rounds=*/1, 0);
     }
     // Wherever the weights are: few rows are bound by reads then, which are known.
-    for (const DType dtype : kQuantized) add_shape(kHalf, dtype);
+    for (const DType dtype : kQuantized) add(kHalf, dtype, kCpuRounds, kMostQuantizedAgain);
     ProbeShape large = kLargeOnCpu;
-    large.layers = std::max<int64_t>(1, LargeBytes() / LayerBytes(large, kFloats[0]));
-    add({.shape = large,
-         .dtype = kFloats[0],
-         .decodes = {std::begin(kLargeRows), std::end(kLargeRows)}});
+    large.layers = std::max<int64_t>(1, LargeBytes() / LayerBytes(large, DType::kBF16));
+    all.push_back({.shape = large, .decodes = {std::begin(kLargeRows), std::end(kLargeRows)}});
     SKEIN_ASSIGN_OR_RETURN(const std::vector<ShapeTimes> times, TimeShapes(timer_, all));
     SetOverheads(times[0], times[1]);
-    SKEIN_RETURN_IF_ERROR(TimePassing());
-    AddProductsOfCores(absl::MakeConstSpan(times).subspan(2));
+    SetPassing(times[first_of_products - 1], times[wide]);
+    AddProductsOfCores(absl::MakeConstSpan(times).subspan(first_of_products));
     return absl::OkStatus();
   }
 
@@ -149,43 +148,27 @@ class LayerProbe {
   // What layers cost as such and what they pass between products, where threads share the work: two
   // models that read and multiply as much differ by these alone. Layers of next to nothing are not
   // shared.
-  absl::Status TimePassing() {
-    timer_.Say("what products pass");
-    const ProbeSizes sizes = {.sequences = kPassingRows};
-    SKEIN_ASSIGN_OR_RETURN(const auto narrow, timer_.Load(kNarrow, DType::kBF16, sizes));
-    SKEIN_ASSIGN_OR_RETURN(const auto wide, timer_.Load(kMiddle, DType::kBF16, sizes));
-    // The least of some rounds, seconds: what disturbs one of two steps is in their difference.
-    struct Least {
-      BenchModel& model;
-      int32_t rows = 1;
-      double seconds = std::numeric_limits<double>::infinity();
+  void SetPassing(const ShapeTimes& narrow, const ShapeTimes& wide) {
+    const auto seconds_of = [](const ShapeTimes& times, int32_t rows) {
+      const auto point = std::find_if(times.points.begin(), times.points.end(),
+                                      [rows](const auto& of) { return of.rows == rows; });
+      // Without its output, which is twice as wide in one of them.
+      const StepCost& cost = times.cost;
+      return point->seconds * cost.flops_per_row / (cost.flops_per_row + cost.flops_per_output);
     };
-    Least of_all[] = {{*narrow}, {*wide}, {*narrow, kPassingRows}, {*wide, kPassingRows}};
-    for (int round = 0; round < kPassingRounds; ++round) {
-      for (Least& least : of_all) {
-        SKEIN_ASSIGN_OR_RETURN(
-            const StepTime step,
-            timer_.Decodes(least.model, least.rows, /*positions=*/0, kPassingSamples));
-        // Without its output, which is twice as wide as the other one's.
-        const StepCost& cost = least.model.cost();
-        const double of_layers = cost.flops_per_row / (cost.flops_per_row + cost.flops_per_output);
-        least.seconds = std::min(least.seconds, step.seconds * of_layers);
-      }
-    }
     const auto passed = [](const ProbeShape& shape) {
       return static_cast<double>(shape.layers) *
              cost::PassedValues(ConfigOf(shape, DType::kBF16), /*tp_size=*/1);
     };
     const double values = passed(kNarrow) - passed(kMiddle);  // of a row
-    const double one = of_all[0].seconds - of_all[1].seconds;
-    const double many = of_all[2].seconds - of_all[3].seconds;
+    const double one = seconds_of(narrow, 1) - seconds_of(wide, 1);
+    const double many = seconds_of(narrow, kPassingRows) - seconds_of(wide, kPassingRows);
     const double passing = std::max(0.0, (many - one) / (kPassingRows - 1));  // a row
     const double layer = (one - passing) / (kNarrow.layers - kMiddle.layers);
     if (passing > 0) rates_.passed_values_per_s = values / passing;
     for (topology::Overhead& overhead : rates_.overheads) {
       overhead.layer = std::max(overhead.layer, absl::Seconds(layer));
     }
-    return absl::OkStatus();
   }
 
   // `times` are by dtype; the last ones are of weights beyond caches.
