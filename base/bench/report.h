@@ -81,7 +81,7 @@ absl::Status WriteJsonFile(const std::string& file, const std::string& json);
 // "4.025 ms"
 std::string FormatSeconds(double seconds);
 
-// The median; the upper one of an even count. `values` is not empty.
+// The median; of an even count the mean of the middle two. `values` is not empty.
 double Median(std::vector<double> values);
 
 // Replaces the line that stands there; does nothing where standard error is no terminal.

@@ -91,7 +91,8 @@ TEST(BenchReportTest, ARowBelowTheLeastFractionIsNamed) {
 TEST(BenchReportTest, Median) {
   EXPECT_EQ(Median({3}), 3);
   EXPECT_EQ(Median({9, 1, 5}), 5);
-  EXPECT_EQ(Median({4, 1, 3, 2}), 3);
+  EXPECT_EQ(Median({4, 1, 3, 2}), 2.5);
+  EXPECT_EQ(Median({2, 8}), 5);
 }
 
 }  // namespace
