@@ -41,20 +41,28 @@ namespace {
 constexpr int32_t kMostBatch = 1024;  // as the worker's bench has it
 constexpr int64_t kMostTokens = 1 << 20;
 
-// Seconds by round.
-struct Rounds {
-  size_t run = 0;  // of the experiment's runs, or prompts
-  std::vector<double> predicted;
-  std::vector<double> measured;
+// What a round measures: a step of one batch, or a prompt.
+struct Subject {
+  size_t run = 0;        // of the experiment's runs, or prompts
+  double predicted = 0;  // seconds, for the round that goes on
 };
 
 // A layout that is to be measured, with all of its batches at once.
 struct Measurement {
   plan::Plan plan;
   int32_t threads = 0;  // of a rank, on cores; 0: it has a GPU
-  std::vector<Rounds> steps;
-  std::optional<Rounds> prompt;
+  std::vector<Subject> steps;
+  std::optional<Subject> prompt;
 };
+
+// Of all rounds, one of whose seconds may be known alone.
+double MedianOf(const std::vector<ScalingRound>& rounds, double ScalingRound::* seconds,
+                std::optional<double> newest = std::nullopt) {
+  std::vector<double> all;
+  for (const ScalingRound& round : rounds) all.push_back(round.*seconds);
+  if (newest.has_value()) all.push_back(*newest);
+  return Median(std::move(all));
+}
 
 // What the worker's bench prints behind its table: lines from "{" to "}". Libraries may have said
 // something before and after.
@@ -120,7 +128,7 @@ class Experiment {
     std::vector<Measurement*> measurements;
     for (Measurement& measurement : measurements_) {
       if (measurement.plan.layout.ranks() != ranks) continue;
-      SKEIN_RETURN_IF_ERROR(Predict(probed, round, measurement));
+      SKEIN_RETURN_IF_ERROR(Predict(probed, measurement));
       measurements.push_back(&measurement);
     }
     MarkChosen(result_.runs);  // by one probe, as a planner chooses
@@ -129,7 +137,7 @@ class Experiment {
       // What cores do changes within seconds where a host has other work.
       if (measurement != measurements.front() && probed.on_cores()) {
         SKEIN_ASSIGN_OR_RETURN(probed, Probe(ranks));
-        SKEIN_RETURN_IF_ERROR(Predict(probed, round, *measurement));
+        SKEIN_RETURN_IF_ERROR(Predict(probed, *measurement));
       }
       SKEIN_RETURN_IF_ERROR(Write());
       SKEIN_RETURN_IF_ERROR(Measure(*measurement));
@@ -267,23 +275,22 @@ class Experiment {
   }
 
   // What a round says of a layout; the last call of a round counts.
-  absl::Status Predict(const Probed& probed, int32_t round, Measurement& measurement) {
+  absl::Status Predict(const Probed& probed, Measurement& measurement) {
     const auto& [machine, topology] = probed;
-    const auto note = [round](absl::Duration predicted, Rounds& rounds) {
-      rounds.predicted.resize(round + 1);
-      rounds.predicted.back() = absl::ToDoubleSeconds(predicted);
-      return Median(rounds.predicted);
+    const auto note = [](absl::Duration predicted, Subject& subject, auto& run) {
+      subject.predicted = absl::ToDoubleSeconds(predicted);
+      run.predicted_s = MedianOf(run.rounds, &ScalingRound::predicted_s, subject.predicted);
     };
-    for (Rounds& rounds : measurement.steps) {
-      ScalingRun& run = result_.runs[rounds.run];
+    for (Subject& subject : measurement.steps) {
+      ScalingRun& run = result_.runs[subject.run];
       SKEIN_ASSIGN_OR_RETURN(const absl::Duration step,
                              PredictStep(machine, topology, measurement.plan, run.batch));
-      run.predicted_s = note(step, rounds);
+      note(step, subject, run);
     }
     if (measurement.prompt.has_value()) {
       SKEIN_ASSIGN_OR_RETURN(const absl::Duration prompt,
                              PredictPrompt(machine, topology, measurement.plan));
-      result_.prompts[measurement.prompt->run].predicted_s = note(prompt, *measurement.prompt);
+      note(prompt, *measurement.prompt, result_.prompts[measurement.prompt->run]);
     }
     return absl::OkStatus();
   }
@@ -355,8 +362,8 @@ class Experiment {
   // A round of a layout.
   absl::Status Measure(Measurement& measurement) {
     std::vector<std::string> batches;
-    for (const Rounds& rounds : measurement.steps) {
-      batches.push_back(absl::StrCat(result_.runs[rounds.run].batch));
+    for (const Subject& subject : measurement.steps) {
+      batches.push_back(absl::StrCat(result_.runs[subject.run].batch));
     }
     SKEIN_ASSIGN_OR_RETURN(const std::vector<double> seconds,
                            Bench("decode", measurement,
@@ -364,20 +371,18 @@ class Experiment {
                                   absl::StrCat("--decode-tokens=", flags_.steps)},
                                  measurement.steps.size()));
     for (size_t i = 0; i < seconds.size(); ++i) {
-      Rounds& rounds = measurement.steps[i];
-      rounds.measured.push_back(seconds[i]);
-      ScalingRun& run = result_.runs[rounds.run];
-      run.step_s = Median(rounds.measured);
-      run.rounds.push_back({rounds.predicted.back(), seconds[i]});
+      const Subject& subject = measurement.steps[i];
+      ScalingRun& run = result_.runs[subject.run];
+      run.rounds.push_back({subject.predicted, seconds[i]});
+      run.step_s = MedianOf(run.rounds, &ScalingRound::measured_s);
     }
     if (!measurement.prompt.has_value()) return absl::OkStatus();
     SKEIN_RETURN_IF_ERROR(Write());
     SKEIN_ASSIGN_OR_RETURN(const std::vector<double> prompt, Bench("prefill", measurement, {}, 1));
-    Rounds& rounds = *measurement.prompt;
-    rounds.measured.push_back(prompt.front());
-    PromptRun& run = result_.prompts[rounds.run];
-    run.measured_s = Median(rounds.measured);
-    run.rounds.push_back({rounds.predicted.back(), prompt.front()});
+    const Subject& subject = *measurement.prompt;
+    PromptRun& run = result_.prompts[subject.run];
+    run.rounds.push_back({subject.predicted, prompt.front()});
+    run.measured_s = MedianOf(run.rounds, &ScalingRound::measured_s);
     return absl::OkStatus();
   }
 
