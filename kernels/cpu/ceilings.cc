@@ -48,7 +48,7 @@ namespace {
 
 absl::StatusOr<double> Measure(int threads, int64_t (*SimdOps::*multiply)(int64_t, float*)) {
   constexpr int kTries = 10;
-  constexpr absl::Duration kTime = absl::Milliseconds(50);
+  constexpr absl::Duration kTime = absl::Milliseconds(20);
   constexpr int64_t kRounds = 10000;  // some 50 us
   const SimdOps* simd = ChooseSimdOps(0);
   if (simd == nullptr) return absl::UnimplementedError("this CPU has no fused multiply-add");
