@@ -48,9 +48,9 @@ void ProbeJson() {
   const json& host = report["hosts"][0];
   EXPECT_EQ(host["core_rates"]["origin"], "measured");
   EXPECT_GE(host["core_rates"]["reads"].size(), 3);
-  // Of four numbers of rows, as many beyond caches: bf16 with four working sets, two other dtypes
+  // Of four numbers of rows, and five beyond caches: bf16 with four working sets, two other dtypes
   // with three, quantised ones with one.
-  EXPECT_EQ(host["core_rates"]["products"].size(), (3 * 4 + 4) + 2 * (2 * 4 + 4) + 7 * 4);
+  EXPECT_EQ(host["core_rates"]["products"].size(), (3 * 4 + 5) + 2 * (2 * 4 + 5) + 7 * 4);
   // Contexts of 4 MiB, which a cache may hold, up to 128 at least, which none does.
   ASSERT_EQ(host["core_rates"]["attention"].size(), 4);
   for (size_t i = 0; i < 4; ++i) {

@@ -1,7 +1,6 @@
 #include "worker/probe/attention_probe.h"
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <utility>
 
@@ -28,35 +27,34 @@ constexpr int64_t kPositionBytes =
 constexpr int32_t kCpuSequences = 8;  // at least
 constexpr int kRounds = 3;            // of what is a difference
 
-// Long enough that reading them counts beside weights.
 struct GpuContexts {
   int32_t sequences = 0;
   int32_t positions = 0;  // of each
 };
+// Long enough that reading them counts beside weights.
 constexpr GpuContexts kGpuContexts[] = {{1, 6144}, {8, 768}, {64, 768}};
 
 // Seconds of steps whose sequences begin with some positions, and with none.
 struct Steps {
   double longer = 0;
   double brief = 0;
+  int32_t sequences = 0;
+  int32_t positions = 0;
+  double spread = 0;
+
+  // What a position of a sequence adds to a step.
+  double PerPosition() const {
+    // Some of a step is, whatever the noise of either measurement.
+    return std::max(longer - brief, longer / 50) / sequences / positions;
+  }
 };
 absl::StatusOr<Steps> TimeSteps(StepTimer& timer, BenchModel& model, int32_t sequences,
                                 int32_t positions) {
   SKEIN_ASSIGN_OR_RETURN(const StepTime longer, timer.Decodes(model, sequences, positions));
   SKEIN_ASSIGN_OR_RETURN(const StepTime brief,
                          timer.Decodes(model, sequences, /*positions=*/0, longer.samples));
-  return Steps{longer.seconds, brief.seconds};
-}
-
-// The seconds that a position of a sequence adds to a step.
-double PositionOf(const Steps& steps, int32_t sequences, int32_t positions) {
-  // Some of a step is, whatever the noise of either measurement.
-  return std::max(steps.longer - steps.brief, steps.longer / 50) / sequences / positions;
-}
-absl::StatusOr<double> TimePosition(StepTimer& timer, BenchModel& model, int32_t sequences,
-                                    int32_t positions) {
-  SKEIN_ASSIGN_OR_RETURN(const Steps steps, TimeSteps(timer, model, sequences, positions));
-  return PositionOf(steps, sequences, positions);
+  return Steps{longer.seconds, brief.seconds, sequences, positions,
+               std::max(longer.spread, brief.spread)};
 }
 
 // All threads have as many of the heads of keys.
@@ -79,12 +77,12 @@ class CoreProbe {
     }
   }
 
-  absl::StatusOr<std::vector<topology::AttentionRate>> Run() {
+  absl::StatusOr<ProbedAttention> Run() {
     SKEIN_ASSIGN_OR_RETURN(const auto model, Load(kContexts, contexts_.back()));
     SKEIN_ASSIGN_OR_RETURN(const double arithmetic, TimeArithmetic(*model));
     std::vector<topology::AttentionRate> rates;
     for (const int32_t context : contexts_) {
-      SKEIN_ASSIGN_OR_RETURN(const double all, TimePosition(timer_, *model, sequences_, context));
+      SKEIN_ASSIGN_OR_RETURN(const double all, TimePosition(*model, context));
       const double read = std::max(all - arithmetic, all / 20);
       rates.push_back(
           {.rows = sequences_,
@@ -94,10 +92,16 @@ class CoreProbe {
            .working_set_bytes =
                kPositionBytes * sequences_ * context + model->cost().weight_bytes});
     }
-    return rates;
+    return ProbedAttention{std::move(rates), spread_};
   }
 
  private:
+  absl::StatusOr<double> TimePosition(BenchModel& model, int32_t context) {
+    SKEIN_ASSIGN_OR_RETURN(const Steps steps, TimeSteps(timer_, model, sequences_, context));
+    spread_ = std::max(spread_, steps.spread);
+    return steps.PerPosition();
+  }
+
   int32_t ContextOf(int64_t bytes) const {
     return static_cast<int32_t>(bytes / kPositionBytes / sequences_);
   }
@@ -119,8 +123,8 @@ class CoreProbe {
     SKEIN_ASSIGN_OR_RETURN(const auto own, Load(shape, context));
     std::vector<double> arithmetic;
     for (int round = 0; round < kRounds; ++round) {  // a host's other work comes and goes
-      SKEIN_ASSIGN_OR_RETURN(const double fewer, TimePosition(timer_, *own, sequences_, context));
-      SKEIN_ASSIGN_OR_RETURN(const double all, TimePosition(timer_, shared, sequences_, context));
+      SKEIN_ASSIGN_OR_RETURN(const double fewer, TimePosition(*own, context));
+      SKEIN_ASSIGN_OR_RETURN(const double all, TimePosition(shared, context));
       arithmetic.push_back(std::clamp((all - fewer) * queries / (queries - 1), 0.0, all * 0.95));
     }
     return Summarise(std::move(arithmetic)).median;
@@ -130,40 +134,38 @@ class CoreProbe {
   const int threads_;
   const int32_t sequences_;
   std::vector<int32_t> contexts_;  // ascending
+  double spread_ = 0;
 };
 
 // A GPU hides arithmetic behind its reads.
-absl::StatusOr<std::vector<topology::AttentionRate>> ProbeGpu(StepTimer& timer) {
-  constexpr double kNever = std::numeric_limits<double>::infinity();
-  struct Contexts {
-    GpuContexts of;
-    std::unique_ptr<BenchModel> model;
-    Steps least = {kNever, kNever};
-  };
-  std::vector<Contexts> all;
-  for (const GpuContexts& of : kGpuContexts) {
-    SKEIN_ASSIGN_OR_RETURN(
-        auto model,
-        timer.Load(kShapeOf8B, DType::kBF16, {.sequences = of.sequences, .context = of.positions}));
+absl::StatusOr<ProbedAttention> ProbeGpu(StepTimer& timer) {
+  std::vector<std::unique_ptr<BenchModel>> models;
+  std::vector<Steps> least;
+  for (const auto& [sequences, positions] : kGpuContexts) {
+    SKEIN_ASSIGN_OR_RETURN(auto model, timer.Load(kShapeOf8B, DType::kBF16,
+                                                  {.sequences = sequences, .context = positions}));
     SKEIN_RETURN_IF_ERROR(model->FillPages());
-    all.push_back({of, std::move(model)});
+    SKEIN_ASSIGN_OR_RETURN(least.emplace_back(), TimeSteps(timer, *model, sequences, positions));
+    models.push_back(std::move(model));
   }
-  for (int round = 0; round < kGpuRounds; ++round) {
-    for (Contexts& contexts : all) {
-      SKEIN_ASSIGN_OR_RETURN(
-          const Steps steps,
-          TimeSteps(timer, *contexts.model, contexts.of.sequences, contexts.of.positions));
-      Steps& least = contexts.least;
-      least = {std::min(least.longer, steps.longer), std::min(least.brief, steps.brief)};
+  for (int round = 1; round < kGpuRounds; ++round) {
+    for (size_t i = 0; i < models.size(); ++i) {
+      Steps& of = least[i];
+      SKEIN_ASSIGN_OR_RETURN(const Steps steps,
+                             TimeSteps(timer, *models[i], of.sequences, of.positions));
+      of.longer = std::min(of.longer, steps.longer);
+      of.brief = std::min(of.brief, steps.brief);
+      of.spread = std::min(of.spread, steps.spread);
     }
   }
-  std::vector<topology::AttentionRate> rates;
-  for (const auto& [of, model, least] : all) {
-    const double seconds = PositionOf(least, of.sequences, of.positions);
-    rates.push_back({.rows = of.sequences,
-                     .bytes_per_s = static_cast<double>(model->cost().kv_bytes) / seconds});
+  ProbedAttention probed;
+  for (size_t i = 0; i < models.size(); ++i) {
+    const auto bytes = static_cast<double>(models[i]->cost().kv_bytes);
+    probed.rates.push_back(
+        {.rows = least[i].sequences, .bytes_per_s = bytes / least[i].PerPosition()});
+    probed.spread = std::max(probed.spread, least[i].spread);
   }
-  return rates;
+  return probed;
 }
 
 }  // namespace
@@ -172,12 +174,7 @@ absl::StatusOr<ProbedAttention> ProbeAttention(BenchDevice& device,
                                                const AttentionProbeOptions& options) {
   SKEIN_ASSIGN_OR_RETURN(StepTimer timer, StepTimer::Start(device, options.hooks));
   timer.Say("contexts");
-  ProbedAttention probed;
-  SKEIN_ASSIGN_OR_RETURN(probed.rates, device.is_gpu()
-                                           ? ProbeGpu(timer)
-                                           : CoreProbe(options, device.threads, timer).Run());
-  probed.spread = timer.spread();
-  return probed;
+  return device.is_gpu() ? ProbeGpu(timer) : CoreProbe(options, device.threads, timer).Run();
 }
 
 }  // namespace skein::worker

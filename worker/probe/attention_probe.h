@@ -26,7 +26,7 @@ struct ProbedAttention {
   double spread = 0;
 };
 
-// Takes as much memory and a second, or 1 GiB of a GPU's. Errors are those of the back end.
+// Takes as much memory and a second, or 3 GiB of a GPU's. Errors are those of the back end.
 absl::StatusOr<ProbedAttention> ProbeAttention(BenchDevice& device,
                                                const AttentionProbeOptions& options);
 

@@ -196,7 +196,7 @@ class ExchangeProbe {
     auto samples = static_cast<int32_t>(std::clamp<double>(fit, least, kMostSamples));
     SKEIN_RETURN_IF_ERROR(
         mpi_.world().Broadcast(HostView(absl::MakeSpan(&samples, 1)), 0, kHostStream));
-    for (int32_t i = 1; !idle && i < samples; ++i) SKEIN_RETURN_IF_ERROR(time());
+    for (int32_t i = 0; !idle && i < samples; ++i) SKEIN_RETURN_IF_ERROR(time());
     return idle ? Sampled{} : Summarise(std::move(seconds));
   }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "parallel/cost/device_cost.h"
 #include "parallel/cost/layer_work.h"
 #include "worker/bench/bench_model.h"
+#include "worker/probe/gpu_overheads.h"
 #include "worker/probe/probe_model.h"
 #include "worker/probe/shape_times.h"
 
@@ -24,9 +24,9 @@ using topology::DeviceRates;
 // Its products are short beside what it costs to begin them.
 constexpr ProbeShape kNothing = {64, 64, 1, 64, 1};
 constexpr int64_t kManyLayers = 9;
-// Layers of half an 8B's width: as many weights in four times as many.
-constexpr ProbeShape kHalfOf8B = {kShapeOf8B.hidden / 2, kShapeOf8B.intermediate / 2,
-                                  kShapeOf8B.heads, kShapeOf8B.head_dim / 2, 4 * kShapeOf8B.layers};
+// Layers of half an 8B's width, four times as many: as many keys and values, and as many weights
+// but for 0.3%.
+constexpr ProbeShape kHalfOf8B = {2048, 8000, 16, 64, 4 * kShapeOf8B.layers};
 // A 1B's: what is multiplied is beyond caches, but for the largest.
 constexpr ProbeShape kLargeOnCpu = {2048, 8192, 32, 64, 1};
 // Some 2, 6 and 12 MB of bf16, for models that stay in caches.
@@ -37,6 +37,7 @@ constexpr ProbeShape kMiddle = {512, 1536, 8, 64, 2};
 constexpr ProbeShape kNarrow = {256, 768, 4, 64, 8};
 // Steps of both, which are compared. What disturbs one of the two is in their difference.
 constexpr int32_t kPassingRows = 16;
+constexpr int kPassingSamples = 5;
 constexpr int kPassingRounds = 3;
 
 // Those that take unlike times to unpack; like ones stand in for the others (cost::OperationsPerS).
@@ -45,7 +46,7 @@ constexpr DType kQuantized[] = {DType::kQ8_0, DType::kQ4_0, DType::kFp8, DType::
 
 constexpr int32_t kCpuRows[] = {1, 4, 16, 64};
 // Of weights beyond caches. More rows are bound by arithmetic as the last of these are.
-constexpr int32_t kLargeRows[] = {1, 8, 16};
+constexpr int32_t kLargeRows[] = {1, 4, 8, 16};
 constexpr int32_t kGpuRows[] = {1, 8, 64, 256};
 constexpr int32_t kGpuPrompts[] = {512, 2048};
 constexpr int kCpuRounds = 2;
@@ -68,36 +69,43 @@ class LayerProbe {
   absl::StatusOr<DeviceRates> Run() {
     rates_.origin = topology::Origin::kMeasured;
     SKEIN_RETURN_IF_ERROR(device_.is_gpu() ? TimeGpu() : TimeCores());
-    rates_.spread = timer_.spread();
     return std::move(rates_);
   }
 
  private:
-  // By three models. Two of unlike depths tell what a step costs as such, and a layer with its
-  // products. One that reads and multiplies as much in narrower layers differs by what more layers
-  // cost. Layers that hold next to nothing would be no measure: where there is something to read,
-  // kernels begin, and wait for each other, beside reads.
+  // Layers that hold next to nothing would be no measure: where there is something to read, kernels
+  // begin, and wait for each other, beside reads.
   absl::Status TimeGpu() {
-    ShapeSteps steps = {.shape = kShapeOf8B,
-                        .decodes = {std::begin(kGpuRows), std::end(kGpuRows)},
-                        .prompts = {std::begin(kGpuPrompts), std::end(kGpuPrompts)},
-                        .rounds = kGpuRounds};
-    std::vector<ShapeSteps> all(3, steps);
-    all[1].shape.layers *= 2;
-    all[2].shape = kHalfOf8B;
-    SKEIN_ASSIGN_OR_RETURN(const std::vector<ShapeTimes> times, TimeShapes(timer_, all));
-    const ShapeTimes &shallow = times[0], &deep = times[1], &narrow = times[2];
-    for (size_t i = 0; i < shallow.points.size(); ++i) {
-      const double seconds = shallow.points[i].seconds;
-      const double layers = deep.points[i].seconds - seconds;  // as many as the shallow one has
-      const double layer =
-          (narrow.points[i].seconds - seconds) / (kHalfOf8B.layers - kShapeOf8B.layers);
-      rates_.overheads.push_back({.rows = shallow.points[i].rows,
-                                  .step = absl::Seconds(std::max(0.0, seconds - layers)),
-                                  .layer = absl::Seconds(std::max(0.0, layer))});
+    std::vector<ShapeSteps> decodes(3, {.shape = kShapeOf8B,
+                                        .decodes = {std::begin(kGpuRows), std::end(kGpuRows)},
+                                        .rounds = kGpuRounds});
+    decodes[1].shape.layers *= 2;
+    decodes[2].shape = kHalfOf8B;
+    // Not of the same models, which would need pages for all sequences to be as long.
+    std::vector<ShapeSteps> prompts = decodes;
+    for (ShapeSteps& steps : prompts) {
+      steps.decodes.clear();
+      steps.prompts = {std::begin(kGpuPrompts), std::end(kGpuPrompts)};
     }
-    AddProducts(deep);
+    SKEIN_ASSIGN_OR_RETURN(std::vector<ShapeTimes> times, Time(decodes));
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<ShapeTimes> of_prompts, Time(prompts));
+    for (size_t i = 0; i < times.size(); ++i) {
+      times[i].points.insert(times[i].points.end(), of_prompts[i].points.begin(),
+                             of_prompts[i].points.end());
+    }
+    rates_.overheads = GpuOverheads(times[0], times[1], times[2]);
+    AddProducts(times[1]);
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<ShapeTimes>> Time(absl::Span<const ShapeSteps> shapes) {
+    SKEIN_ASSIGN_OR_RETURN(std::vector<ShapeTimes> times, TimeShapes(timer_, shapes));
+    for (const ShapeTimes& of : times) {
+      for (const ShapeTimes::Point& point : of.points) {
+        rates_.spread = std::max(rates_.spread, point.spread);
+      }
+    }
+    return times;
   }
 
   absl::Status TimeCores() {
@@ -107,7 +115,10 @@ class LayerProbe {
       nothing.layers = layers;
       all.push_back({.shape = nothing, .decodes = {1}, .rounds = kCpuRounds});
     }
-    all.push_back({.shape = kNarrow, .decodes = {1, kPassingRows}, .rounds = kPassingRounds});
+    all.push_back({.shape = kNarrow,
+                   .decodes = {1, kPassingRows},
+                   .rounds = kPassingRounds,
+                   .samples = kPassingSamples});
     const size_t first_of_products = all.size();
     const auto add = [&](const ProbeShape& shape, DType dtype, int rounds, int32_t most_again) {
       all.push_back({.shape = shape,
@@ -120,6 +131,7 @@ class LayerProbe {
     add(kHalf, DType::kBF16, kCpuRounds, kMostAgain);
     const size_t wide = all.size();
     add(kMiddle, DType::kBF16, kPassingRounds, kMostAgain);
+    all.back().samples = kPassingSamples;
     for (const DType dtype : {DType::kF32, DType::kF16}) {
       for (const ProbeShape& shape : {kSmall, kMiddle}) add(shape, dtype, /*rounds=*/1, 0);
     }
@@ -128,7 +140,7 @@ class LayerProbe {
     ProbeShape large = kLargeOnCpu;
     large.layers = std::max<int64_t>(1, LargeBytes() / LayerBytes(large, DType::kBF16));
     all.push_back({.shape = large, .decodes = {std::begin(kLargeRows), std::end(kLargeRows)}});
-    SKEIN_ASSIGN_OR_RETURN(const std::vector<ShapeTimes> times, TimeShapes(timer_, all));
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<ShapeTimes> times, Time(all));
     SetOverheads(times[0], times[1]);
     SetPassing(times[first_of_products - 1], times[wide]);
     AddProductsOfCores(absl::MakeConstSpan(times).subspan(first_of_products));

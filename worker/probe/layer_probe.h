@@ -23,7 +23,7 @@ struct LayerProbeOptions {
 };
 
 // DeviceRates without reads and attention: overheads and products. On CPUs rates are of one core;
-// `device.threads` cores work together. Takes up to 0.6 GiB of memory, or 4 GiB of a GPU's, and 2
+// `device.threads` cores work together. Takes up to 0.6 GiB of memory, or 4.5 GiB of a GPU's, and 2
 // s. Errors are those of the back end.
 absl::StatusOr<topology::DeviceRates> ProbeLayers(BenchDevice& device,
                                                   const LayerProbeOptions& options);

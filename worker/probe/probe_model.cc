@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<BenchModel>> StepTimer::Load(const ProbeShape& sh
                            .matrices = dtype,
                            .sequences = sizes.sequences,
                            .most_rows = std::max(sizes.rows, sizes.sequences),
-                           .most_tokens = std::max(sizes.rows, sizes.context + kMostSamples) + 16},
+                           .most_tokens = std::max(sizes.rows, sizes.context + kMostSamples) + 8},
                           device_, *alone_);
 }
 
@@ -70,31 +70,29 @@ absl::StatusOr<StepTime> StepTimer::Decodes(BenchModel& model, int32_t sequences
   const int turns = is_long ? 1 : 2;
   SKEIN_ASSIGN_OR_RETURN(std::vector<double> seconds,
                          TimeDecodes(model, sequences, samples, turns));
-  return StepTime{Note(std::move(seconds)), positions + 2 * turns + samples / 2.0, samples};
+  const Sampled sampled = Summarise(std::move(seconds));
+  return StepTime{sampled.median, positions + 2 * turns + samples / 2.0, samples, sampled.spread};
 }
 
-absl::StatusOr<double> StepTimer::Prompt(BenchModel& model, int32_t tokens) {
+absl::StatusOr<StepTime> StepTimer::Prompt(BenchModel& model, int32_t tokens) {
   SKEIN_ASSIGN_OR_RETURN(const absl::Duration first, model.TimeStep(model.PrefillOrder(0, tokens)));
+  const int samples = SamplesFor(first);
   std::vector<double> seconds;
-  for (int i = 0; i < SamplesFor(first); ++i) {
+  for (int i = 0; i < samples; ++i) {
     SKEIN_ASSIGN_OR_RETURN(const absl::Duration time,
                            model.TimeStep(model.PrefillOrder(0, tokens)));
     seconds.push_back(absl::ToDoubleSeconds(time));
   }
-  return Note(std::move(seconds));
+  const Sampled sampled = Summarise(std::move(seconds));
+  return StepTime{sampled.median, tokens / 2.0, samples, sampled.spread};
 }
 
 int StepTimer::SamplesFor(absl::Duration one) const {
-  const absl::Duration budget = device_.is_gpu() ? kGpuBudget : kCpuBudget;
+  const bool is_gpu = device_.is_gpu();
+  const absl::Duration budget = is_gpu ? kGpuBudget : kCpuBudget;
   const double fit = absl::FDivDuration(budget, std::max(one, absl::Microseconds(1)));
-  const int least = one > kLong ? kLongSamples : kLeastSamples;
+  const int least = !is_gpu && one > kLong ? kLongSamples : kLeastSamples;
   return static_cast<int>(std::clamp<double>(fit, least, kMostSamples));
-}
-
-double StepTimer::Note(std::vector<double> samples) {
-  const Sampled sampled = Summarise(std::move(samples));
-  spread_ = std::max(spread_, sampled.spread);
-  return sampled.median;
 }
 
 }  // namespace skein::worker

@@ -41,6 +41,7 @@ struct StepTime {
   double seconds = 0;  // the median
   double context = 0;  // positions that a row attended to, on average
   int samples = 0;
+  double spread = 0;  // of the samples, as topology::DeviceRates has it
 };
 
 struct ProbeSizes {
@@ -64,21 +65,16 @@ class StepTimer {
   // as many as are worth it.
   absl::StatusOr<StepTime> Decodes(BenchModel& model, int32_t sequences, int32_t positions = 0,
                                    int samples = 0);
-  // Seconds that a prompt takes at once, the median.
-  absl::StatusOr<double> Prompt(BenchModel& model, int32_t tokens);
-
-  // The worst of all that was timed, as topology::DeviceRates has it.
-  double spread() const { return spread_; }
+  // A prompt at once.
+  absl::StatusOr<StepTime> Prompt(BenchModel& model, int32_t tokens);
 
  private:
   StepTimer(BenchDevice& device, ProbeHooks hooks) : device_(device), hooks_(std::move(hooks)) {}
   int SamplesFor(absl::Duration one) const;
-  double Note(std::vector<double> samples);
 
   BenchDevice& device_;
   const ProbeHooks hooks_;
   std::unique_ptr<BenchRanks> alone_;
-  double spread_ = 0;
 };
 
 }  // namespace skein::worker

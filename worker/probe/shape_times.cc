@@ -12,25 +12,17 @@
 namespace skein::worker {
 namespace {
 
-absl::StatusOr<ShapeTimes::Point> TimePoint(StepTimer& timer, BenchModel& model, int32_t rows,
-                                            bool prompt) {
-  if (prompt) {
-    SKEIN_ASSIGN_OR_RETURN(const double seconds, timer.Prompt(model, rows));
-    return ShapeTimes::Point{rows, seconds, rows / 2.0};
-  }
-  SKEIN_ASSIGN_OR_RETURN(const StepTime step, timer.Decodes(model, rows));
-  return ShapeTimes::Point{rows, step.seconds, step.context};
-}
-
 absl::Status TimeRound(StepTimer& timer, BenchModel& model, int round, ShapeTimes& times) {
   const ShapeSteps& steps = times.steps;
   for (size_t i = 0; i < times.points.size(); ++i) {
     ShapeTimes::Point& least = times.points[i];
     if (round > 0 && least.rows > steps.most_again) continue;
-    SKEIN_ASSIGN_OR_RETURN(
-        const ShapeTimes::Point point,
-        TimePoint(timer, model, least.rows, /*prompt=*/i >= steps.decodes.size()));
-    if (round == 0 || point.seconds < least.seconds) least = point;
+    SKEIN_ASSIGN_OR_RETURN(const StepTime step,
+                           i < steps.decodes.size()
+                               ? timer.Decodes(model, least.rows, /*positions=*/0, steps.samples)
+                               : timer.Prompt(model, least.rows));
+    if (round > 0 && step.seconds >= least.seconds) continue;
+    least = {least.rows, step.seconds, step.context, step.spread};
   }
   return absl::OkStatus();
 }
@@ -50,10 +42,12 @@ absl::StatusOr<std::vector<ShapeTimes>> TimeShapes(StepTimer& timer,
                              " columns in ", std::string(DTypeName(steps.dtype)),
                              round > 0 ? ", again" : ""));
       if (round == 0) {
-        const int32_t longest = steps.prompts.empty() ? 1 : steps.prompts.back();
-        SKEIN_ASSIGN_OR_RETURN(auto model,
-                               timer.Load(steps.shape, steps.dtype,
-                                          {.sequences = steps.decodes.back(), .rows = longest}));
+        const auto most = [](const std::vector<int32_t>& rows) {
+          return rows.empty() ? 1 : rows.back();
+        };
+        SKEIN_ASSIGN_OR_RETURN(auto model, timer.Load(steps.shape, steps.dtype,
+                                                      {.sequences = most(steps.decodes),
+                                                       .rows = most(steps.prompts)}));
         ShapeTimes& times = all.emplace_back(ShapeTimes{.steps = steps, .cost = model->cost()});
         for (const int32_t rows : steps.decodes) times.points.push_back({rows});
         for (const int32_t rows : steps.prompts) times.points.push_back({rows});

@@ -17,9 +17,10 @@ namespace skein::worker {
 struct ShapeSteps {
   ProbeShape shape;
   DType dtype = DType::kBF16;
-  std::vector<int32_t> decodes;  // rows of each, ascending; not empty
+  std::vector<int32_t> decodes;  // rows of each, ascending
   std::vector<int32_t> prompts;  // rows of each, ascending
-  int rounds = 1;
+  int rounds = 1;                // at least
+  int samples = 0;               // of a decode in a round; 0: as many as are worth it
   // Steps of more rows are timed in the first round alone.
   int32_t most_again = INT32_MAX;
 };
@@ -31,6 +32,7 @@ struct ShapeTimes {
     int32_t rows = 0;
     double seconds = 0;  // the least of the rounds' medians
     double context = 0;  // positions that a row attended to, on average
+    double spread = 0;   // of that round
   };
   std::vector<Point> points;  // decodes, then prompts
 };
