@@ -99,7 +99,7 @@ TEST(ScalingTest, PromptsHaveATableOfTheirOwn) {
                       "1      tp=1,pp=1,dp=1        128   120.000 ms   100.000 ms  +20.0%\n"
                       "2      tp=2,pp=1,dp=1        128    30.000 ms    50.000 ms  -40.0%\n"
                       "2      tp=1,pp=2,dp=1        128    90.000 ms\n\n"),
-            HasSubstr("\nprompts with one of 40.0% at the median, 40.0% at most\n")));
+            HasSubstr("\nprompts with one of 30.0% at the median, 40.0% at most\n")));
   const nlohmann::json json = *ParseJson(ScalingToJson(experiment));
   ASSERT_EQ(json["prompts"].size(), 3);
   EXPECT_NEAR(json["prompts"][1]["error"].get<double>(), -0.4, 1e-9);
