@@ -47,7 +47,7 @@ TEST_F(ShapeTimesTest, AllModelsAreTimedInEachRound) {
   deep.layers = 2;
   SKEIN_ASSERT_OK_AND_ASSIGN(
       const std::vector<ShapeTimes> times,
-      Time({{.shape = kShape, .decodes = {1, 4}, .prompts = {8}, .rounds = 2, .most_again = 4},
+      Time({{.shape = kShape, .decodes = {1, 4, 16}, .prompts = {32}, .rounds = 2, .most_again = 4},
             {.shape = deep, .decodes = {2}, .rounds = 3},
             {.shape = kShape, .dtype = DType::kF32, .decodes = {1}}}));
   EXPECT_THAT(said_,
@@ -56,13 +56,14 @@ TEST_F(ShapeTimesTest, AllModelsAreTimedInEachRound) {
                           "2 layers of 64 columns in BF16, again",
                           "2 layers of 64 columns in BF16, again"));
   // Prompts meet nobody.
-  EXPECT_EQ(meetings_, (2 + 1 + 1) + (2 + 1) + 1);
+  EXPECT_EQ(meetings_, (3 + 1 + 1) + (2 + 1) + 1);
   ASSERT_EQ(times.size(), 3);
-  ASSERT_EQ(times[0].points.size(), 3);
+  ASSERT_EQ(times[0].points.size(), 4);
   EXPECT_EQ(times[0].points[0].rows, 1);
   EXPECT_EQ(times[0].points[1].rows, 4);
-  EXPECT_EQ(times[0].points[2].rows, 8);
-  EXPECT_EQ(times[0].points[2].context, 4);
+  EXPECT_EQ(times[0].points[2].rows, 16);
+  EXPECT_EQ(times[0].points[3].rows, 32);
+  EXPECT_EQ(times[0].points[3].context, 16);
   ASSERT_EQ(times[1].points.size(), 1);
   EXPECT_EQ(times[1].points[0].rows, 2);
   EXPECT_GT(times[1].cost.weight_bytes, times[0].cost.weight_bytes);
