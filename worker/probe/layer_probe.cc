@@ -25,8 +25,8 @@ using topology::DeviceRates;
 constexpr ProbeShape kNothing = {64, 64, 1, 64, 1};
 constexpr int64_t kManyLayers = 9;
 // Layers of half an 8B's width, four times as many: as many keys and values, and as many weights
-// but for 0.3%.
-constexpr ProbeShape kHalfOf8B = {2048, 8000, 16, 64, 4 * kShapeOf8B.layers};
+// but for 0.5%.
+constexpr ProbeShape kHalfOf8B = {2048, 8064, 16, 64, 4 * kShapeOf8B.layers};
 // A 1B's: what is multiplied is beyond caches, but for the largest.
 constexpr ProbeShape kLargeOnCpu = {2048, 8192, 32, 64, 1};
 // Some 2, 6 and 12 MB of bf16, for models that stay in caches.
