@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -16,15 +15,14 @@
 #include "base/device_kind.h"
 #include "base/file.h"
 #include "base/flags/flags.h"
-#include "base/json/json.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "client/find_worker.h"
 #include "client/mpirun.h"
 #include "client/read_model.h"
+#include "client/scale/bench_output.h"
 #include "client/scale/scaling.h"
 #include "model/synthetic/synthetic.h"
-#include "nlohmann/json.hpp"
 #include "parallel/cost/replica_cost.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/shard.h"
@@ -62,33 +60,6 @@ double MedianOf(const std::vector<ScalingRound>& rounds, double ScalingRound::* 
   for (const ScalingRound& round : rounds) all.push_back(round.*seconds);
   if (newest.has_value()) all.push_back(*newest);
   return Median(std::move(all));
-}
-
-// What the worker's bench prints behind its table: lines from "{" to "}". Libraries may have said
-// something before and after.
-absl::StatusOr<std::vector<double>> SecondsOfRows(std::string_view bench, std::string_view output,
-                                                  size_t rows) {
-  const absl::Status other =
-      absl::InternalError(absl::StrCat("`worker bench ", std::string(bench), "` did not print the ",
-                                       rows, " rows that it was asked for"));
-  size_t begin = 0;
-  while (begin != std::string_view::npos && !output.substr(begin).starts_with("{\n")) {
-    begin = output.find('\n', begin);
-    if (begin != std::string_view::npos) ++begin;
-  }
-  const size_t end = output.rfind("\n}\n");
-  if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return other;
-  SKEIN_ASSIGN_OR_RETURN(const nlohmann::json report,
-                         ParseJson(output.substr(begin, end + 2 - begin)));
-  const auto all = report.find("rows");
-  if (all == report.end() || !all->is_array() || all->size() != rows) return other;
-  std::vector<double> seconds;
-  for (const nlohmann::json& row : *all) {
-    const auto time = row.is_object() ? row.find("seconds") : row.end();
-    if (time == row.end() || !time->is_number() || !(time->get<double>() > 0)) return other;
-    seconds.push_back(time->get<double>());
-  }
-  return seconds;
 }
 
 class Experiment {
