@@ -45,6 +45,7 @@ constexpr DType kQuantized[] = {DType::kQ8_0, DType::kQ4_0, DType::kFp8, DType::
                                 DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
 
 constexpr int32_t kCpuRows[] = {1, 4, 16, 64};
+static_assert(kCpuRows[0] == 1 && kCpuRows[2] == kPassingRows);  // which are compared
 // Of weights beyond caches. More rows are bound by arithmetic as the last of these are.
 constexpr int32_t kLargeRows[] = {1, 4, 8, 16};
 constexpr int32_t kGpuRows[] = {1, 8, 64, 256};
