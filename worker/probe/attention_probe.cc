@@ -25,7 +25,6 @@ constexpr int64_t kKeyHeads = 4;
 constexpr int64_t kPositionBytes =
     2 * kContexts.layers * kKeyHeads * kContexts.head_dim * int64_t{sizeof(float)};
 constexpr int32_t kCpuSequences = 8;  // at least
-constexpr int kRounds = 3;            // of what is a difference
 
 struct GpuContexts {
   int32_t sequences = 0;
@@ -148,7 +147,7 @@ absl::StatusOr<ProbedAttention> ProbeGpu(StepTimer& timer) {
     SKEIN_ASSIGN_OR_RETURN(least.emplace_back(), TimeSteps(timer, *model, sequences, positions));
     models.push_back(std::move(model));
   }
-  for (int round = 1; round < kGpuRounds; ++round) {
+  for (int round = 1; round < kRounds; ++round) {
     for (size_t i = 0; i < models.size(); ++i) {
       Steps& of = least[i];
       SKEIN_ASSIGN_OR_RETURN(const Steps steps,

@@ -35,10 +35,9 @@ constexpr ProbeShape kHalf = {512, 1536, 8, 64, 1};
 constexpr ProbeShape kMiddle = {512, 1536, 8, 64, 2};
 // Its layers hold as many weights as kMiddle's. Its products are more, and pass more values.
 constexpr ProbeShape kNarrow = {256, 768, 4, 64, 8};
-// Steps of both, which are compared. What disturbs one of the two is in their difference.
+// Steps of both, which are compared.
 constexpr int32_t kPassingRows = 16;
 constexpr int kPassingSamples = 5;
-constexpr int kPassingRounds = 3;
 
 // Those that take unlike times to unpack; like ones stand in for the others (cost::OperationsPerS).
 constexpr DType kQuantized[] = {DType::kQ8_0, DType::kQ4_0, DType::kFp8, DType::kQ3_K,
@@ -50,7 +49,6 @@ static_assert(kCpuRows[0] == 1 && kCpuRows[2] == kPassingRows);  // which are co
 constexpr int32_t kLargeRows[] = {1, 4, 8, 16};
 constexpr int32_t kGpuRows[] = {1, 8, 64, 256};
 constexpr int32_t kGpuPrompts[] = {512, 2048};
-constexpr int kCpuRounds = 2;
 // Rows on cores that are timed in each round: more take long.
 constexpr int32_t kMostAgain = 16;
 constexpr int32_t kMostQuantizedAgain = 4;
@@ -79,7 +77,7 @@ class LayerProbe {
   absl::Status TimeGpu() {
     std::vector<ShapeSteps> decodes(3, {.shape = kShapeOf8B,
                                         .decodes = {std::begin(kGpuRows), std::end(kGpuRows)},
-                                        .rounds = kGpuRounds});
+                                        .rounds = kRounds});
     decodes[1].shape.layers *= 2;
     decodes[2].shape = kHalfOf8B;
     // Not of the same models, which would need pages for all sequences to be as long.
@@ -114,11 +112,11 @@ class LayerProbe {
     ProbeShape nothing = kNothing;
     for (const int64_t layers : {int64_t{1}, kManyLayers}) {
       nothing.layers = layers;
-      all.push_back({.shape = nothing, .decodes = {1}, .rounds = kCpuRounds});
+      all.push_back({.shape = nothing, .decodes = {1}, .rounds = kRounds});
     }
     all.push_back({.shape = kNarrow,
                    .decodes = {1, kPassingRows},
-                   .rounds = kPassingRounds,
+                   .rounds = kRounds,
                    .samples = kPassingSamples});
     const size_t first_of_products = all.size();
     const auto add = [&](const ProbeShape& shape, DType dtype, int rounds, int32_t most_again) {
@@ -128,16 +126,16 @@ class LayerProbe {
                      .rounds = rounds,
                      .most_again = most_again});
     };
-    add(kSmall, DType::kBF16, kCpuRounds, kMostAgain);
-    add(kHalf, DType::kBF16, kCpuRounds, kMostAgain);
+    add(kSmall, DType::kBF16, kRounds, kMostAgain);
+    add(kHalf, DType::kBF16, kRounds, kMostAgain);
     const size_t wide = all.size();
-    add(kMiddle, DType::kBF16, kPassingRounds, kMostAgain);
+    add(kMiddle, DType::kBF16, kRounds, kMostAgain);
     all.back().samples = kPassingSamples;
     for (const DType dtype : {DType::kF32, DType::kF16}) {
       for (const ProbeShape& shape : {kSmall, kMiddle}) add(shape, dtype, /*rounds=*/1, 0);
     }
     // Wherever the weights are: few rows are bound by reads then, which are known.
-    for (const DType dtype : kQuantized) add(kHalf, dtype, kCpuRounds, kMostQuantizedAgain);
+    for (const DType dtype : kQuantized) add(kHalf, dtype, kRounds, kMostQuantizedAgain);
     ProbeShape large = kLargeOnCpu;
     large.layers = std::max<int64_t>(1, LargeBytes() / LayerBytes(large, DType::kBF16));
     all.push_back({.shape = large, .decodes = {std::begin(kLargeRows), std::end(kLargeRows)}});

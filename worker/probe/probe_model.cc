@@ -16,7 +16,7 @@ constexpr int kLongSamples = 2;
 constexpr int kMostSamples = 41;
 constexpr absl::Duration kLong = absl::Milliseconds(5);  // of a step on cores
 // Of one point in one round.
-constexpr absl::Duration kCpuBudget = absl::Milliseconds(10);
+constexpr absl::Duration kCpuBudget = absl::Milliseconds(7);
 constexpr absl::Duration kGpuBudget = absl::Milliseconds(15);
 
 }  // namespace

@@ -33,9 +33,9 @@ inline constexpr ProbeShape kShapeOf8B = {
 
 model::ModelConfig ConfigOf(const ProbeShape& shape, DType dtype);
 
-// A GPU's points are measured in so many rounds, of which the least median counts: what else a host
-// does delays steps by hundreds of microseconds, for tenths of seconds.
-inline constexpr int kGpuRounds = 3;
+// Points are measured in so many rounds: what else a host does delays steps by hundreds of
+// microseconds, for tenths of seconds.
+inline constexpr int kRounds = 3;
 
 struct StepTime {
   double seconds = 0;  // the median
@@ -54,6 +54,8 @@ struct ProbeSizes {
 class StepTimer {
  public:
   static absl::StatusOr<StepTimer> Start(BenchDevice& device, ProbeHooks hooks);
+
+  bool is_gpu() const { return device_.is_gpu(); }
 
   // What is measured next.
   void Say(std::string_view what) const;

@@ -12,29 +12,67 @@
 namespace skein::worker {
 namespace {
 
-absl::Status TimeRound(StepTimer& timer, BenchModel& model, int round, ShapeTimes& times) {
-  const ShapeSteps& steps = times.steps;
-  for (size_t i = 0; i < times.points.size(); ++i) {
-    ShapeTimes::Point& least = times.points[i];
-    if (round > 0 && least.rows > steps.most_again) continue;
-    SKEIN_ASSIGN_OR_RETURN(const StepTime step,
-                           i < steps.decodes.size()
-                               ? timer.Decodes(model, least.rows, /*positions=*/0, steps.samples)
-                               : timer.Prompt(model, least.rows));
-    if (round > 0 && step.seconds >= least.seconds) continue;
-    least = {least.rows, step.seconds, step.context, step.spread};
+int32_t Most(const std::vector<int32_t>& rows) { return rows.empty() ? 1 : rows.back(); }
+
+// The points of one shape, as they are timed.
+class TimedShape {
+ public:
+  static absl::StatusOr<TimedShape> Load(StepTimer& timer, const ShapeSteps& steps) {
+    SKEIN_ASSIGN_OR_RETURN(
+        auto model, timer.Load(steps.shape, steps.dtype,
+                               {.sequences = Most(steps.decodes), .rows = Most(steps.prompts)}));
+    return TimedShape(steps, std::move(model));
   }
-  return absl::OkStatus();
-}
+
+  absl::Status Time(StepTimer& timer, int round) {
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      if (round > 0 && rows_[i] > steps_.most_again) continue;
+      SKEIN_ASSIGN_OR_RETURN(rounds_[i].emplace_back(),
+                             i < steps_.decodes.size()
+                                 ? timer.Decodes(*model_, rows_[i], /*positions=*/0, steps_.samples)
+                                 : timer.Prompt(*model_, rows_[i]));
+    }
+    if (round + 1 == steps_.rounds) model_.reset();
+    return absl::OkStatus();
+  }
+
+  ShapeTimes Times(bool is_gpu) && {
+    ShapeTimes times{.steps = std::move(steps_), .cost = cost_};
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      const StepTime step = RoundThatCounts(std::move(rounds_[i]), is_gpu);
+      times.points.push_back({rows_[i], step.seconds, step.context, step.spread});
+    }
+    return times;
+  }
+
+ private:
+  TimedShape(const ShapeSteps& steps, std::unique_ptr<BenchModel> model)
+      : steps_(steps), model_(std::move(model)), cost_(model_->cost()), rows_(steps.decodes) {
+    rows_.insert(rows_.end(), steps.prompts.begin(), steps.prompts.end());
+    rounds_.resize(rows_.size());
+  }
+
+  ShapeSteps steps_;
+  std::unique_ptr<BenchModel> model_;  // until its last round
+  StepCost cost_;
+  std::vector<int32_t> rows_;                  // of each point
+  std::vector<std::vector<StepTime>> rounds_;  // of each point
+};
 
 }  // namespace
 
+StepTime RoundThatCounts(std::vector<StepTime> rounds, bool is_gpu) {
+  std::sort(rounds.begin(), rounds.end(),
+            [](const StepTime& a, const StepTime& b) { return a.seconds < b.seconds; });
+  return rounds[is_gpu ? 0 : (rounds.size() - 1) / 2];
+}
+
 absl::StatusOr<std::vector<ShapeTimes>> TimeShapes(StepTimer& timer,
                                                    absl::Span<const ShapeSteps> shapes) {
-  std::vector<std::unique_ptr<BenchModel>> models;
-  std::vector<ShapeTimes> all;
+  std::vector<TimedShape> timed;
   int rounds = 0;
-  for (int round = 0; round == 0 || round < rounds; ++round) {
+  for (const ShapeSteps& steps : shapes) rounds = std::max(rounds, steps.rounds);
+  for (int round = 0; round < rounds; ++round) {
     for (size_t i = 0; i < shapes.size(); ++i) {
       const ShapeSteps& steps = shapes[i];
       if (round >= steps.rounds) continue;
@@ -42,23 +80,15 @@ absl::StatusOr<std::vector<ShapeTimes>> TimeShapes(StepTimer& timer,
                              " columns in ", std::string(DTypeName(steps.dtype)),
                              round > 0 ? ", again" : ""));
       if (round == 0) {
-        const auto most = [](const std::vector<int32_t>& rows) {
-          return rows.empty() ? 1 : rows.back();
-        };
-        SKEIN_ASSIGN_OR_RETURN(auto model, timer.Load(steps.shape, steps.dtype,
-                                                      {.sequences = most(steps.decodes),
-                                                       .rows = most(steps.prompts)}));
-        ShapeTimes& times = all.emplace_back(ShapeTimes{.steps = steps, .cost = model->cost()});
-        for (const int32_t rows : steps.decodes) times.points.push_back({rows});
-        for (const int32_t rows : steps.prompts) times.points.push_back({rows});
-        models.push_back(std::move(model));
-        rounds = std::max(rounds, steps.rounds);
+        SKEIN_ASSIGN_OR_RETURN(TimedShape shape, TimedShape::Load(timer, steps));
+        timed.push_back(std::move(shape));
       }
-      SKEIN_RETURN_IF_ERROR(TimeRound(timer, *models[i], round, all[i]));
-      if (round + 1 == steps.rounds) models[i].reset();
+      SKEIN_RETURN_IF_ERROR(timed[i].Time(timer, round));
     }
   }
-  return all;
+  std::vector<ShapeTimes> times;
+  for (TimedShape& shape : timed) times.push_back(std::move(shape).Times(timer.is_gpu()));
+  return times;
 }
 
 }  // namespace skein::worker

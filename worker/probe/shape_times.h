@@ -19,8 +19,8 @@ struct ShapeSteps {
   DType dtype = DType::kBF16;
   std::vector<int32_t> decodes;  // rows of each, ascending
   std::vector<int32_t> prompts;  // rows of each, ascending
-  int rounds = 1;                // at least
-  int samples = 0;               // of a decode in a round; 0: as many as are worth it
+  int rounds = 1;
+  int samples = 0;  // of a decode in a round; 0: as many as are worth it
   // Steps of more rows are timed in the first round alone.
   int32_t most_again = INT32_MAX;
 };
@@ -30,12 +30,17 @@ struct ShapeTimes {
   StepCost cost;
   struct Point {
     int32_t rows = 0;
-    double seconds = 0;  // the least of the rounds' medians
+    double seconds = 0;  // the median of the round that counts
     double context = 0;  // positions that a row attended to, on average
     double spread = 0;   // of that round
   };
   std::vector<Point> points;  // decodes, then prompts
 };
+
+// Which of the rounds of a point is taken. A GPU's host delays steps now and then, and nothing
+// makes them shorter: the shortest. Cores have neighbours who take of caches and memory all the
+// time: the median, of two the shorter one. There is one at least.
+StepTime RoundThatCounts(std::vector<StepTime> rounds, bool is_gpu);
 
 // Holds all models at once. Errors are those of the back end.
 absl::StatusOr<std::vector<ShapeTimes>> TimeShapes(StepTimer& timer,

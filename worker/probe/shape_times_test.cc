@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -73,6 +74,21 @@ TEST_F(ShapeTimesTest, AllModelsAreTimedInEachRound) {
       EXPECT_GT(point.context, 0);
     }
   }
+}
+
+TEST(RoundThatCountsTest, TheShortestOfAGpuAndTheMedianOfCores) {
+  const auto seconds = [](const std::vector<double>& rounds, bool is_gpu) {
+    std::vector<StepTime> steps;
+    for (const double round : rounds) steps.push_back({.seconds = round, .spread = 2 * round});
+    const StepTime counts = RoundThatCounts(std::move(steps), is_gpu);
+    EXPECT_EQ(counts.spread, 2 * counts.seconds);  // of the same round
+    return counts.seconds;
+  };
+  EXPECT_EQ(seconds({3, 1, 2}, /*is_gpu=*/true), 1);
+  EXPECT_EQ(seconds({3, 1, 2}, /*is_gpu=*/false), 2);
+  EXPECT_EQ(seconds({2, 1}, /*is_gpu=*/false), 1);
+  EXPECT_EQ(seconds({2}, /*is_gpu=*/false), 2);
+  EXPECT_EQ(seconds({2}, /*is_gpu=*/true), 2);
 }
 
 // Steps of cores are over when they have begun, and so would be the last one of a row: one of two
