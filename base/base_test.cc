@@ -114,6 +114,8 @@ TEST(UnitsTest, ReadsWell) {
   EXPECT_EQ(FormatBytesPerSecond(33.5e9), "33.5 GB/s");
   EXPECT_EQ(FormatBytesPerSecond(0.98e9), "1.0 GB/s");
   EXPECT_EQ(FormatBytesPerSecond(43.2e6), "43.2 MB/s");
+  EXPECT_EQ(FormatMilliseconds(absl::Microseconds(1274)), "1.27 ms");
+  EXPECT_EQ(FormatMilliseconds(absl::Seconds(12)), "12000 ms");
   EXPECT_EQ(FormatCount(0, "core"), "0 cores");
   EXPECT_EQ(FormatCount(1, "core"), "1 core");
   EXPECT_EQ(FormatCount(2, "core"), "2 cores");

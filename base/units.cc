@@ -23,6 +23,12 @@ std::string FormatBytesPerSecond(double bytes_per_s) {
                               : absl::StrFormat("%.1f GB/s", bytes_per_s / 1e9);
 }
 
+std::string FormatMilliseconds(absl::Duration time) {
+  const double milliseconds = absl::ToDoubleMilliseconds(time);
+  return milliseconds < 999.5 ? absl::StrFormat("%.3g ms", milliseconds)
+                              : absl::StrFormat("%.0f ms", milliseconds);
+}
+
 std::string FormatCount(int64_t count, std::string_view noun) {
   return std::to_string(count).append(" ").append(noun).append(count == 1 ? "" : "s");
 }

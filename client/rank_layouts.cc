@@ -32,10 +32,6 @@ using topology::Topology;
 constexpr size_t kShown = 8;          // layouts, without --all
 constexpr size_t kShownReplicas = 4;  // of the map of ranks
 
-std::string Milliseconds(absl::Duration duration) {
-  return absl::StrFormat("%.3g ms", absl::ToDoubleMilliseconds(duration));
-}
-
 std::string SiteName(const Topology& topology, const cost::Site& site) {
   if (site.gpu < 0) return "a core";
   return topology.hosts[site.host].interconnect.gpus[site.gpu].name;
@@ -81,7 +77,7 @@ void PrintTable(const SearchResult& result, size_t shown) {
     const Choice& choice = result.choices[i];
     absl::PrintF("%-18s %5d %10s %10s %10s %11.5g %9.4g %5.0f%% %7.0f%%\n",
                  choice.layout.ToString(), choice.devices, FormatBytes(choice.needed_bytes),
-                 Milliseconds(choice.cost.ttft), Milliseconds(choice.cost.tpot),
+                 FormatMilliseconds(choice.cost.ttft), FormatMilliseconds(choice.cost.tpot),
                  choice.output_tokens_per_s, choice.output_tokens_per_s / choice.devices,
                  100 * choice.cost.bubble, 100 * choice.cost.exchange_share);
   }

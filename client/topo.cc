@@ -114,9 +114,8 @@ void PrintHost(const Host& host) {
 }
 
 std::string ShortTime(absl::Duration time) {
-  return time < absl::Milliseconds(1)
-             ? absl::StrFormat("%.3g us", absl::ToDoubleMicroseconds(time))
-             : absl::StrFormat("%.3g ms", absl::ToDoubleMilliseconds(time));
+  return time < absl::Milliseconds(1) ? absl::StrFormat("%.3g us", absl::ToDoubleMicroseconds(time))
+                                      : FormatMilliseconds(time);
 }
 
 std::string RatesName(const topology::DeviceRates& rates) {

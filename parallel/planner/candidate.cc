@@ -246,11 +246,8 @@ std::string MicroBatchReason(const Plan& plan, absl::Duration taken, absl::Durat
                    more ? "one more than stages, to hide their hops"
                         : "one for each stage, so that all stages work at the same time");
   if (other == absl::ZeroDuration()) return reason + ".";
-  const auto ms = [](absl::Duration time) {
-    return absl::StrFormat("%.3g ms", absl::ToDoubleMilliseconds(time));
-  };
-  return absl::StrCat(reason, ": a step would take ", ms(taken), ", with ",
-                      more ? stages : stages + 1, " ", ms(other), ".");
+  return absl::StrCat(reason, ": a step would take ", FormatMilliseconds(taken), ", with ",
+                      more ? stages : stages + 1, " ", FormatMilliseconds(other), ".");
 }
 
 // The last to judge: it reads the rest of the plan. P stages get P micro-batches of decodes, or P +

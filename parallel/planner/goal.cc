@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/units.h"
 #include "parallel/planner/defaults.h"
 
 namespace skein::plan {
@@ -93,9 +94,9 @@ std::vector<size_t> RankStandings(const Goal& goal, const cost::Workload& worklo
 std::string WhyItIsBehind(const Goal& goal, const Standing& standing, const Standing& best) {
   if (!WithinLimits(goal, standing)) {
     const bool ttft = goal.ttft_limit && standing.cost.ttft > *goal.ttft_limit;
-    return absl::StrFormat(
-        "%s is %.3g ms, beyond its limit", ttft ? "TTFT" : "TPOT",
-        absl::ToDoubleMilliseconds(ttft ? standing.cost.ttft : standing.cost.tpot));
+    return absl::StrCat(ttft ? "TTFT" : "TPOT", " is ",
+                        FormatMilliseconds(ttft ? standing.cost.ttft : standing.cost.tpot),
+                        ", beyond its limit");
   }
   const auto percent = [](double share) { return absl::StrFormat("%.0f%%", 100 * share); };
   if (standing.cost.exchange_share > best.cost.exchange_share + 0.1) {

@@ -9,7 +9,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "base/units.h"
 #include "kernels/ops/sizes.h"
@@ -128,13 +127,9 @@ class LayoutJudge {
     if (most == 0) return;
     kept.limit_reason =
         absl::StrCat("A replica runs ", FormatCount(most, "sequence"), " at once, not ", all,
-                     ", which would take ", FormatMs(candidate.standing.cost.tpot),
-                     " a token: the limit is ", FormatMs(*job_.tpot_limit), ".");
+                     ", which would take ", FormatMilliseconds(candidate.standing.cost.tpot),
+                     " a token: the limit is ", FormatMilliseconds(*job_.tpot_limit), ".");
     candidate = std::move(kept);
-  }
-
-  static std::string FormatMs(absl::Duration time) {
-    return absl::StrFormat("%.3g ms", absl::ToDoubleMilliseconds(time));
   }
 
   const Job& job_;
