@@ -19,6 +19,7 @@
 #include "base/dtype.h"
 #include "base/file.h"
 #include "base/host_port.h"
+#include "base/list_item.h"
 #include "base/mutex.h"
 #include "base/status_util.h"
 #include "base/test_util.h"
@@ -105,6 +106,14 @@ TEST(DTypeTest, HalvesAreThoseOfGgml) {
     ConvertToFloat(dtype, halves.data(), static_cast<int64_t>(halves.size()), floats.data());
     EXPECT_EQ(floats, read(absl::StrCat(name, ".f32"), float{}));
   }
+}
+
+TEST(ListItemTest, IsBrokenAtBlanks) {
+  EXPECT_EQ(ListItem("a b"), "- a b\n");
+  const std::string word(40, 'x'), longer(120, 'y');
+  EXPECT_EQ(ListItem(word + " " + word + " " + word),
+            "- " + word + " " + word + "\n  " + word + "\n");
+  EXPECT_EQ(ListItem(longer + " z"), "- " + longer + "\n  z\n");
 }
 
 TEST(UnitsTest, ReadsWell) {

@@ -121,6 +121,7 @@ class Script {
     SKEIN_RETURN_IF_ERROR(CheckNames());
     SKEIN_RETURN_IF_ERROR(CheckPorts());
     SKEIN_RETURN_IF_ERROR(CheckCards());
+    SKEIN_RETURN_IF_ERROR(CheckVisible());
     AddHead();
     AddSettings();
     AddCoordinator();
@@ -224,6 +225,25 @@ class Script {
     return absl::OkStatus();
   }
 
+  // Whether this environment's CUDA_VISIBLE_DEVICES is of it: a script of one host starts its ranks
+  // where it is run.
+  bool IsHere(int32_t host) const {
+    return NameOf(host) == task_.this_host || (!several_hosts() && !slurm());
+  }
+
+  absl::Status CheckVisible() const {
+    const auto visible = static_cast<int64_t>(task_.visible_devices.size());
+    for (const int32_t host : hosts_) {
+      const int64_t cards = CardsOf(host);
+      if (visible == 0 || cards == 0 || !IsHere(host) || cards == visible) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--emit: CUDA_VISIBLE_DEVICES names ", FormatCount(visible, "GPU"), ", and ",
+          NameOf(host), " has ", cards,
+          " in --topology: unset it, or plan for what `skein topo --json` prints now"));
+    }
+    return absl::OkStatus();
+  }
+
   void Export(std::string_view name, const std::string& value) {
     absl::StrAppend(&text_, "export ", std::string(name), "=", Quoted(value), "\n");
   }
@@ -289,14 +309,12 @@ class Script {
   std::string VisibleDevices(const Job& job, int32_t host) const {
     const std::vector<int32_t> gpus = GpusOf(job, host);
     if (gpus.empty()) return "";
-    const bool named = NameOf(host) == task_.this_host && !task_.visible_devices.empty();
+    const bool named = IsHere(host) && !task_.visible_devices.empty();
     std::vector<std::string> names;
     bool all = gpus.size() == topology_.hosts[host].interconnect.gpus.size() && !named;
     for (size_t i = 0; i < gpus.size(); ++i) {
       all = all && gpus[i] == static_cast<int32_t>(i);
-      const auto gpu = static_cast<size_t>(gpus[i]);
-      names.push_back(named && gpu < task_.visible_devices.size() ? task_.visible_devices[gpu]
-                                                                  : absl::StrCat(gpu));
+      names.push_back(named ? task_.visible_devices[gpus[i]] : absl::StrCat(gpus[i]));
     }
     return all ? "" : absl::StrJoin(names, ",");
   }

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "base/file.h"
 #include "base/flags/flags.h"
+#include "base/list_item.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"
@@ -28,6 +29,7 @@
 #include "parallel/plan/plan.h"
 #include "parallel/planner/planning_flags.h"
 #include "parallel/planner/predict_plan.h"
+#include "topology/host/detect.h"
 #include "topology/host/host.h"
 #include "topology/machine.h"
 
@@ -76,15 +78,29 @@ void PrintRejected(const std::vector<plan::RejectedLayout>& rejected) {
   }
   if (!groups.empty()) absl::PrintF("\nother layouts\n");
   for (const auto& [reason, layouts] : groups) {
-    absl::PrintF("- %s:", reason);
+    absl::PrintF("%s", ListItem(reason + ":"));
     for (size_t i = 0; i < layouts.size(); ++i) {
-      absl::PrintF("%s%s", i % kLayoutsInALine == 0 ? "\n    " : "  ", layouts[i]);
+      const bool ends = (i + 1) % kLayoutsInALine == 0 || i + 1 == layouts.size();
+      absl::PrintF("%s%s%s", i % kLayoutsInALine == 0 ? "    " : "  ", layouts[i],
+                   ends ? "\n" : "");
     }
-    absl::PrintF("\n");
   }
 }
 
-absl::Status Run(const PlanFlags& flags) {
+// Ranks of this host compute on its cores.
+void TellOfGpus(const PlanFlags& flags) {
+  const absl::StatusOr<topology::Host> host =
+      topology::DetectHost({.visible_devices = flags.rank.topology.visible_devices});
+  if (!host.ok() || host->interconnect.gpus.empty()) return;
+  const auto gpus = static_cast<int64_t>(host->interconnect.gpus.size());
+  absl::FPrintF(stderr,
+                "skein: the plan leaves this host's %s out; for these: skein topo --probe --json | "
+                "skein plan --topology=- --model=%s\n",
+                FormatCount(gpus, "GPU"), flags.model);
+}
+
+// Whether a layout fits. Prints the best one, or why none does.
+absl::StatusOr<bool> PlanThisHost(const PlanFlags& flags) {
   if (!flags.gantt_file.empty()) {
     SKEIN_RETURN_IF_ERROR(Annotate(CheckWritable(flags.gantt_file), "--gantt"));
   }
@@ -93,13 +109,21 @@ absl::Status Run(const PlanFlags& flags) {
   SKEIN_ASSIGN_OR_RETURN(const topology::Node node, topology::DescribeHost());
   const topology::Machine machine = topology::MachineFromRanks(std::vector<topology::RankReport>(
       static_cast<size_t>(flags.ranks), {node, topology::DescribeCpu()}));
-  SKEIN_ASSIGN_OR_RETURN(const plan::Planning planning, PlanOnHost(flags, *model, machine));
-  const plan::Plan& best = planning.plans.front();
+  const absl::StatusOr<plan::Planning> planning = PlanOnHost(flags, *model, machine);
+  TellOfGpus(flags);
+  if (absl::IsFailedPrecondition(planning.status())) {
+    absl::FPrintF(stderr, "skein: %s\n", std::string(planning.status().message()));
+    return false;
+  }
+  SKEIN_RETURN_IF_ERROR(planning.status());
+  const plan::Plan& best = planning->plans.front();
   absl::PrintF("%s: %s, %s free\n\n%s", node.host, FormatCount(node.cores, "core"),
                FormatBytes(node.memory_bytes), plan::FormatPlan(best));
-  PrintRejected(planning.rejected);
-  return flags.gantt_file.empty() ? absl::OkStatus()
-                                  : DrawPlan(flags, best, machine, model->config);
+  PrintRejected(planning->rejected);
+  if (!flags.gantt_file.empty()) {
+    SKEIN_RETURN_IF_ERROR(DrawPlan(flags, best, machine, model->config));
+  }
+  return true;
 }
 
 // What the commands name beside the layout.
@@ -116,9 +140,6 @@ absl::Status PrepareLaunch(const PlanFlags& flags, LaunchTask& launch) {
   }
   const plan::Constraints& constraints = flags.constraints;
   std::vector<std::string>& more = launch.coordinator_flags;
-  if (constraints.context_length > 0) {
-    more.push_back(absl::StrCat("--context-length=", constraints.context_length));
-  }
   if (constraints.max_num_seqs > 0) {
     more.push_back(absl::StrCat("--max-num-seqs=", constraints.max_num_seqs));
   }
@@ -161,6 +182,9 @@ void DeclarePlan(CLI::App& command, PlanFlags& flags) {
       ->check(InRange(1, plan::kMaxWays))
       ->capture_default_str();
   plan::DeclarePlanning(command, flags.constraints);
+  CLI::Option* const context = command.get_option("--context-length");
+  context->description(absl::StrCat(context->get_description(),
+                                    "; with --topology those of prompt and answer instead"));
   DeclareRankFlags(command, flags.rank);
   DeclareLaunchFlags(command, flags.rank);
   command
@@ -181,16 +205,9 @@ void DeclarePlan(CLI::App& command, PlanFlags& flags) {
 }
 
 int Plan(PlanFlags flags) {
-  absl::Status status;
-  if (flags.rank.used()) {
-    const absl::StatusOr<bool> fits = RankOnMachines(flags);
-    if (fits.ok()) return *fits ? kExitOk : kExitDoesNotFit;
-    status = fits.status();
-  } else {
-    status = Run(flags);
-  }
-  if (status.ok()) return kExitOk;
-  absl::FPrintF(stderr, "skein: %s\n", std::string(status.message()));
+  const absl::StatusOr<bool> fits = flags.rank.used() ? RankOnMachines(flags) : PlanThisHost(flags);
+  if (fits.ok()) return *fits ? kExitOk : kExitDoesNotFit;
+  absl::FPrintF(stderr, "skein: %s\n", std::string(fits.status().message()));
   return kExitError;
 }
 

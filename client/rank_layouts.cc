@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "base/flags/flags.h"
+#include "base/list_item.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"
@@ -70,16 +72,22 @@ std::string TaskName(const plan::SearchTask& task) {
       task.objective == plan::Objective::kLatency ? "the time of an answer" : "tokens a second");
 }
 
+// Without exponents.
+std::string Figure(double value) {
+  return value < 999.95 ? absl::StrFormat("%.4g", value) : absl::StrFormat("%.0f", value);
+}
+
 void PrintTable(const SearchResult& result, size_t shown) {
   absl::PrintF("%-18s %5s %10s %10s %10s %11s %9s %6s %8s\n", "layout", "ranks", "memory", "TTFT",
                "TPOT", "tokens/s", "a rank", "idle", "exchange");
   for (size_t i = 0; i < std::min(shown, result.choices.size()); ++i) {
     const Choice& choice = result.choices[i];
-    absl::PrintF("%-18s %5d %10s %10s %10s %11.5g %9.4g %5.0f%% %7.0f%%\n",
-                 choice.layout.ToString(), choice.devices, FormatBytes(choice.needed_bytes),
+    absl::PrintF("%-18s %5d %10s %10s %10s %11s %9s %5.0f%% %7.0f%%\n", choice.layout.ToString(),
+                 choice.devices, FormatBytes(choice.needed_bytes),
                  FormatMilliseconds(choice.cost.ttft), FormatMilliseconds(choice.cost.tpot),
-                 choice.output_tokens_per_s, choice.output_tokens_per_s / choice.devices,
-                 100 * choice.cost.bubble, 100 * choice.cost.exchange_share);
+                 Figure(choice.output_tokens_per_s),
+                 Figure(choice.output_tokens_per_s / choice.devices), 100 * choice.cost.bubble,
+                 100 * choice.cost.exchange_share);
   }
   if (shown < result.choices.size()) {
     absl::PrintF("(%s more: --all)\n",
@@ -87,7 +95,8 @@ void PrintTable(const SearchResult& result, size_t shown) {
   }
   absl::PrintF(
       "\nmemory: of the fullest rank. TTFT: of a prompt alone. TPOT: prompts of others between.\n"
-      "idle: of the stages' time. exchange: the share of a step that sums and hops take.\n");
+      "idle: of the stages' time, waiting for hops too. exchange: the share of a step that sums "
+      "take.\n");
 }
 
 // "host node0: GPU0 GPU1"
@@ -102,30 +111,62 @@ std::string GroupName(const Topology& topology, const std::vector<cost::Site>& s
   return text;
 }
 
+// What replicas have in common that lie likewise, on whichever hosts and cards.
+std::string ShapeOf(const Choice& choice, size_t at) {
+  const cost::Replica& replica = choice.replicas[at];
+  std::string shape = absl::StrCat(replica.sequences, "/", replica.micro_batches);
+  std::map<int32_t, size_t> hosts;  // in the order of ranks
+  for (size_t stage = 0; stage < replica.stages.size(); ++stage) {
+    const cost::Stage& of = replica.stages[stage];
+    absl::StrAppend(&shape, ";", of.layers.begin, "-", of.layers.end, ":",
+                    choice.rank_bytes[at][stage], "@");
+    for (const cost::Site& site : of.sites) {
+      absl::StrAppend(&shape, hosts.emplace(site.host, hosts.size()).first->second, ",");
+    }
+  }
+  return shape;
+}
+
+void PrintReplica(const Topology& topology, const Choice& choice, size_t at, int32_t rank) {
+  const cost::Replica& replica = choice.replicas[at];
+  for (size_t stage = 0; stage < replica.stages.size(); ++stage) {
+    const cost::Stage& of = replica.stages[stage];
+    const int32_t last = rank + static_cast<int32_t>(of.sites.size()) - 1;
+    const std::string ranks =
+        last > rank ? absl::StrCat("ranks ", rank, "-", last) : absl::StrCat("rank ", rank);
+    absl::PrintF("%s", ListItem(absl::StrFormat(
+                           "%s on %s (replica %d, layers %d-%d, %s%s)", ranks,
+                           GroupName(topology, of.sites), at, of.layers.begin, of.layers.end - 1,
+                           FormatBytes(choice.rank_bytes[at][stage]), last > rank ? " each" : "")));
+    rank = last + 1;
+  }
+  if (replica.stages.size() > 1) {
+    absl::PrintF("  %s at once, decoding in %d micro-batches\n",
+                 FormatCount(replica.sequences, "sequence"), replica.micro_batches);
+  }
+}
+
+// The first replicas, and those that are unlike the one before them.
 void PrintMap(const Topology& topology, const Choice& best) {
   absl::PrintF("\n%s puts\n", best.layout.ToString());
+  int64_t likewise = 0;
+  const auto print_likewise = [&likewise] {
+    if (likewise > 0) absl::PrintF("- and %s likewise\n", FormatCount(likewise, "further replica"));
+    likewise = 0;
+  };
   int32_t rank = 0;
-  for (size_t i = 0; i < std::min(kShownReplicas, best.replicas.size()); ++i) {
-    const cost::Replica& replica = best.replicas[i];
-    for (size_t stage = 0; stage < replica.stages.size(); ++stage) {
-      const cost::Stage& of = replica.stages[stage];
-      const int32_t last = rank + static_cast<int32_t>(of.sites.size()) - 1;
-      const std::string ranks =
-          last > rank ? absl::StrCat("ranks ", rank, "-", last) : absl::StrCat("rank ", rank);
-      absl::PrintF("- %s on %s (replica %d, layers %d-%d)\n", ranks, GroupName(topology, of.sites),
-                   i, of.layers.begin, of.layers.end - 1);
-      rank = last + 1;
+  for (size_t i = 0; i < best.replicas.size(); ++i) {
+    if (i >= kShownReplicas && ShapeOf(best, i) == ShapeOf(best, i - 1)) {
+      ++likewise;
+    } else {
+      print_likewise();
+      PrintReplica(topology, best, i, rank);
     }
-    if (replica.stages.size() > 1) {
-      absl::PrintF("  %s at once, decoding in %d micro-batches\n",
-                   FormatCount(replica.sequences, "sequence"), replica.micro_batches);
+    for (const cost::Stage& stage : best.replicas[i].stages) {
+      rank += static_cast<int32_t>(stage.sites.size());
     }
   }
-  if (best.replicas.size() > kShownReplicas) {
-    absl::PrintF("- and %s likewise\n",
-                 FormatCount(static_cast<int64_t>(best.replicas.size() - kShownReplicas),
-                             "further replica"));
-  }
+  print_likewise();
 }
 
 void PrintBehind(const SearchResult& result, const RankFlags& flags) {
@@ -133,15 +174,16 @@ void PrintBehind(const SearchResult& result, const RankFlags& flags) {
       flags.all ? result.choices.size() : std::min<size_t>(4, result.choices.size());
   if (shown > 1) absl::PrintF("\nbehind it\n");
   for (size_t i = 1; i < shown; ++i) {
-    absl::PrintF("- %s: %s\n", result.choices[i].layout.ToString(),
-                 WhyItIsBehind(result.choices[i], result.choices.front(), flags.task));
+    absl::PrintF("%s", ListItem(absl::StrCat(
+                           result.choices[i].layout.ToString(), ": ",
+                           WhyItIsBehind(result.choices[i], result.choices.front(), flags.task))));
   }
 }
 
 void PrintRejected(const SearchResult& result) {
   if (!result.rejected.empty()) absl::PrintF("\ncannot be\n");
   for (const plan::RejectedLayout& rejected : result.rejected) {
-    absl::PrintF("- %s: %s\n", rejected.layout.ToString(), rejected.reason);
+    absl::PrintF("%s", ListItem(absl::StrCat(rejected.layout.ToString(), ": ", rejected.reason)));
   }
 }
 
@@ -158,12 +200,14 @@ plan::v1::RankedLayout ToProto(const Topology& topology, const Choice& choice) {
   wire.set_bubble(choice.cost.bubble);
   wire.set_exchange_share(choice.cost.exchange_share);
   wire.set_within_limits(choice.within_limits);
-  for (const cost::Replica& from : choice.replicas) {
+  for (size_t replica = 0; replica < choice.replicas.size(); ++replica) {
+    const cost::Replica& from = choice.replicas[replica];
     plan::v1::PlacedReplica& to = *wire.add_replicas();
     to.set_sequences(from.sequences);
     to.set_micro_batches(from.micro_batches);
     for (const cost::Stage& stage : from.stages) {
       plan::v1::PlacedReplica::Stage& of = *to.add_stages();
+      of.set_memory_bytes(choice.rank_bytes[replica][to.stages_size() - 1]);
       of.set_first_layer(stage.layers.begin);
       of.set_layers(stage.layers.size());
       for (const cost::Site& site : stage.sites) {
@@ -303,6 +347,9 @@ absl::StatusOr<bool> RankLayouts(RankFlags flags, const std::string& model_name,
   if (flags.emit && !result.choices.empty()) {
     const plan::Choice& best = result.choices.front();
     flags.launch.starter = *flags.emit;
+    // What memory was planned for: a coordinator takes the model's where it is told nothing.
+    flags.launch.coordinator_flags.push_back(
+        absl::StrCat("--context-length=", flags.task.context()));
     if (best.bounded) {  // a coordinator is told of no load
       flags.launch.coordinator_flags.push_back(
           absl::StrCat("--max-num-seqs=", best.replicas.front().sequences));

@@ -12,12 +12,6 @@
 #include "absl/strings/strip.h"
 
 namespace skein::topology {
-namespace {
-
-constexpr int kMostCpus = 8192;  // as Linux is built for
-
-}  // namespace
-
 Cpus ParseCpus(std::string_view list) {
   Cpus cpus;
   const std::string text(absl::StripAsciiWhitespace(absl::string_view(list.data(), list.size())));
@@ -25,7 +19,8 @@ Cpus ParseCpus(std::string_view list) {
     const std::vector<std::string> ends = absl::StrSplit(part, '-');
     int first = 0, last = 0;
     if (ends.size() > 2 || !absl::SimpleAtoi(ends.front(), &first) ||
-        !absl::SimpleAtoi(ends.back(), &last) || first < 0 || last < first || last >= kMostCpus) {
+        !absl::SimpleAtoi(ends.back(), &last) || first < 0 || last < first ||
+        last >= kMaxProcessors) {
       return {};
     }
     for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
@@ -51,7 +46,7 @@ std::optional<Cpus> ParseCpuMask(std::string_view mask) {
   const std::string text(mask);
   std::vector<std::string> words = absl::StrSplit(text, ',');
   std::reverse(words.begin(), words.end());
-  if (words.size() > kMostCpus / 32 || words.back().empty()) return std::nullopt;
+  if (words.size() > kMaxProcessors / 32 || words.back().empty()) return std::nullopt;
   Cpus cpus;
   for (size_t i = 0; i < words.size(); ++i) {
     absl::string_view digits = words[i];

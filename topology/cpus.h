@@ -8,6 +8,8 @@
 
 namespace skein::topology {
 
+inline constexpr int kMaxProcessors = 8192;  // of a host, as Linux is built for
+
 // Processors by the kernel's numbers, ascending.
 using Cpus = std::vector<int>;
 

@@ -161,13 +161,17 @@ absl::Status CheckExchange(const std::string& where, const ExchangeCurve& curve)
   return absl::OkStatus();
 }
 
+}  // namespace
+
 absl::Status CheckHost(const std::string& where, const Host& host) {
-  if (host.name.empty()) return Error(where, "it has no name");
-  if (host.cores < 1) return Error(where, absl::StrCat(host.cores, " cores"));
+  if (host.cores < 0 || host.cores > kMaxProcessors) {
+    return Error(where, absl::StrCat(host.cores, " cores; at most ", kMaxProcessors, " can be"));
+  }
   for (const int64_t amount :
        {int64_t{host.sockets}, host.memory_bytes, host.l2_bytes, host.l3_bytes, host.shm_bytes}) {
     SKEIN_RETURN_IF_ERROR(CheckAmount(where, static_cast<double>(amount)));
   }
+  if (host.numa_nodes.size() > kMaxProcessors) return Error(where, "too many NUMA nodes");
   for (size_t i = 0; i < host.numa_nodes.size(); ++i) {
     SKEIN_RETURN_IF_ERROR(CheckAmount(absl::StrCat(where, ".numa_nodes[", i, "]"),
                                       static_cast<double>(host.numa_nodes[i].memory_bytes)));
@@ -188,8 +192,6 @@ absl::Status CheckHost(const std::string& where, const Host& host) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
 bool AlikeButForName(const Host& a, const Host& b) {
   Host renamed = b;
   renamed.name = a.name;
@@ -209,11 +211,7 @@ absl::Status CheckTopology(const Topology& topology) {
       return Error(at, absl::StrCat("another host is called ", topology.hosts[i].name, ", too"));
     }
   }
-  SKEIN_RETURN_IF_ERROR(CheckLink("fabric.link", topology.fabric.link));
-  if (topology.hosts.size() > 1 && topology.fabric.link.bytes_per_s == 0) {
-    return Error("fabric", "nothing is said of what connects the hosts");
-  }
-  return absl::OkStatus();
+  return CheckLink("fabric.link", topology.fabric.link);
 }
 
 }  // namespace skein::topology

@@ -26,10 +26,10 @@ struct NumaNode {
 
 // A node with all that is on it, its GPUs as ranks will find them.
 struct Host {
-  std::string name;  // two hosts have different ones
+  std::string name;  // two hosts have different ones; empty: not told
   std::string cpu;   // as its maker calls it; empty: not told
   int32_t sockets = 0;
-  int32_t cores = 0;         // that may be used
+  int32_t cores = 0;         // that may be used; 0: not told
   int64_t memory_bytes = 0;  // that may be taken
   int64_t l2_bytes = 0;      // of a core; 0: not told
   int64_t l3_bytes = 0;      // of all sockets together; 0: not told
@@ -67,8 +67,10 @@ struct Topology {
 
 // InvalidArgument names the place, "hosts[0].interconnect.connections[2][3]", and says what is
 // wrong: no hosts or more than kMaxHosts, two of one name, a matrix that is not square or not
-// symmetric, negative or infinite numbers, rates that do not ascend, several hosts without a
-// fabric.
+// symmetric, negative or infinite numbers, rates that do not ascend. What files leave out may be
+// missing: plans need more (cost::CheckRates).
 absl::Status CheckTopology(const Topology& topology);
+// The same of one host, which is at `where`: "hosts[0]".
+absl::Status CheckHost(const std::string& where, const Host& host);
 
 }  // namespace skein::topology

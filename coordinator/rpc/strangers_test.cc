@@ -136,6 +136,16 @@ TEST(StrangersTest, WhatAHelloSaysIsBoundedAndPrintable) {
       {[&](auto& hello) { hello.mutable_device()->set_kind("abacus"); }, "device: kind"},
       {[&](auto& hello) { hello.mutable_node()->set_host(std::string(257, 'h')); },
        "node: host: 257 bytes"},
+      {[&](auto& hello) { hello.mutable_node()->set_cores(8193); }, "8193; 1 to 8192 can be"},
+      {[&](auto& hello) {
+         hello.mutable_told()->add_hosts();
+         hello.mutable_told()->add_hosts();
+       },
+       "told: a rank tells of its own host alone"},
+      {[&](auto& hello) { hello.mutable_told()->add_hosts()->set_count(2); },
+       "told: a rank tells of its own host alone"},
+      {[&](auto& hello) { hello.mutable_told()->add_hosts()->set_cpu(long_text); },
+       "at most 1048576 are allowed"},
       {[&](auto& hello) { hello.set_job_id(""); }, "job_id: empty"},
       {[&](auto& hello) { hello.set_job_id("a\x1b[2J"); }, "'a\\x1b[2J' has characters"},
       {[&](auto& hello) { hello.set_layout("tp=x"); }, "tp=x"},

@@ -180,7 +180,18 @@ bool HasLink(const Host& host, Path path) {
 }  // namespace
 
 absl::Status CheckRates(const topology::Topology& topology) {
-  for (const Host& host : topology.hosts) {
+  const size_t hosts = topology.hosts.size();
+  if (hosts > 1 && topology.fabric.link.bytes_per_s == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("nothing is said of what connects ", hosts, " hosts", kWhereRatesComeFrom));
+  }
+  for (size_t at = 0; at < hosts; ++at) {
+    const Host& host = topology.hosts[at];
+    if (host.name.empty() || host.cores < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("nothing is said of the ", host.name.empty() ? "name" : "cores", " of ",
+                       hosts > 1 ? absl::StrCat("host ", at) : "the host", kWhereRatesComeFrom));
+    }
     const topology::Interconnect& of = host.interconnect;
     for (size_t i = 0; i < of.gpus.size(); ++i) {
       const std::string name = absl::StrCat(of.gpus[i].name, " of host ", host.name);

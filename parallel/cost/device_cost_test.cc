@@ -231,6 +231,12 @@ TEST(DeviceCostTest, WhatLacksRatesIsNamed) {
   EXPECT_THAT(refusal(cores, [](auto& host) { host.core_rates.products.clear(); }),
               HasSubstr("how fast the cores of host box are: take those of a preset"));
   EXPECT_THAT(refusal(cores, [](auto& host) { host.links.clear(); }), HasSubstr("host box"));
+  EXPECT_THAT(refusal(cores, [](auto& host) { host.name.clear(); }),
+              HasSubstr("the name of the host: take those of a preset"));
+  EXPECT_THAT(refusal(cores, [](auto& host) { host.cores = 0; }), HasSubstr("the cores of the"));
+  Topology unconnected = *topology::MakePreset("dgx-1v", 2);
+  unconnected.fabric = {};
+  EXPECT_THAT(refusal(unconnected, [](auto&) {}), HasSubstr("what connects 2 hosts: take those"));
   const Topology gpus = *topology::MakePreset("pcie-4", 2);
   EXPECT_THAT(refusal(gpus, [](auto& host) { host.interconnect.gpus[2].rates.reads.clear(); }),
               HasSubstr("how fast GPU2 of host node1 is"));

@@ -2,29 +2,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
+#include "base/list_item.h"
 #include "base/units.h"
 #include "parallel/plan/plan.h"
 
 namespace skein::plan {
 namespace {
 
-constexpr size_t kColumns = 96;
-
-// Appends `text` broken at blanks, the first line after "- ", the others indented.
-void AppendItem(const std::string& text, std::string& out) {
-  absl::StrAppend(&out, "-");
-  size_t column = 1;
-  for (const std::string& word : std::vector<std::string>(absl::StrSplit(text, ' '))) {
-    if (column > 2 && column + 1 + word.size() > kColumns) {
-      absl::StrAppend(&out, "\n ");
-      column = 1;
-    }
-    absl::StrAppend(&out, " ", word);
-    column += 1 + word.size();
-  }
-  absl::StrAppend(&out, "\n");
-}
+void AddItem(const std::string& text, std::string& out) { out += ListItem(text); }
 
 std::string FormatLayers(const Range& layers) {
   if (layers.size() == 1) return absl::StrCat(layers.begin);
@@ -52,10 +37,10 @@ std::string FormatPlan(const Plan& plan) {
     absl::StrAppend(&out, absl::StrFormat("%5d  idle\n", rank));
   }
   absl::StrAppend(&out, "limits of a replica\n");
-  AppendItem(absl::StrCat(FormatCount(plan.max_num_seqs, "sequence"), " at once, of at most ",
-                          FormatCount(plan.context_length, "token")),
-             out);
-  AppendItem(
+  AddItem(absl::StrCat(FormatCount(plan.max_num_seqs, "sequence"), " at once, of at most ",
+                       FormatCount(plan.context_length, "token")),
+          out);
+  AddItem(
       absl::StrCat("steps of at most ", FormatCount(plan.max_num_batched_tokens, "token"), ", in ",
                    plan.layout.pp_size == 1
                        ? "one micro-batch"
@@ -63,36 +48,34 @@ std::string FormatPlan(const Plan& plan) {
                                       ", decodes in ", plan.micro_batches)),
       out);
   if (plan.layout.pp_size > 1) {
-    AppendItem(absl::StrCat("activations in ", std::string(HopDTypeName(plan.hop_dtype)),
-                            " from stage to stage"),
-               out);
+    AddItem(absl::StrCat("activations in ", std::string(HopDTypeName(plan.hop_dtype)),
+                         " from stage to stage"),
+            out);
   }
-  AppendItem(absl::StrCat(
-                 FormatCount(plan.pages, "page"), " of ", FormatCount(plan.page_size, "token"),
-                 " in ", std::string(KvDTypeName(plan.kv_dtype)),
-                 plan.swap_pages > 0 ? absl::StrCat(", and ", plan.swap_pages, " to swap to") : ""),
-             out);
+  AddItem(absl::StrCat(
+              FormatCount(plan.pages, "page"), " of ", FormatCount(plan.page_size, "token"), " in ",
+              std::string(KvDTypeName(plan.kv_dtype)),
+              plan.swap_pages > 0 ? absl::StrCat(", and ", plan.swap_pages, " to swap to") : ""),
+          out);
   if (plan.deterministic) {
-    AppendItem("deterministic: bits depend neither on the batch nor on the layout", out);
+    AddItem("deterministic: bits depend neither on the batch nor on the layout", out);
   }
   if (plan.exact) {
-    AppendItem("exact: quantised weights multiply activations as they are, not their 8 bits", out);
+    AddItem("exact: quantised weights multiply activations as they are, not their 8 bits", out);
   }
   if (const Prediction& of = plan.prediction; of.prompt_tokens > 0) {
     absl::StrAppend(
         &out, "predicted, by figures that ",
         of.measured ? absl::StrFormat("were measured ±%.2g%%", 100 * of.spread) : "are assumed",
         "\n");
-    AppendItem(
-        absl::StrFormat("%.4g tokens/s, TTFT %.3g ms, TPOT %.3g ms, with %s at once, of %d "
-                        "and %d tokens",
-                        of.output_tokens_per_s, absl::ToDoubleMilliseconds(of.ttft),
-                        absl::ToDoubleMilliseconds(of.tpot), FormatCount(of.concurrency, "request"),
-                        of.prompt_tokens, of.output_tokens),
-        out);
+    AddItem(absl::StrFormat("%.4g tokens/s, TTFT %s, TPOT %s, with %s at once, of %d and %d tokens",
+                            of.output_tokens_per_s, FormatMilliseconds(of.ttft),
+                            FormatMilliseconds(of.tpot), FormatCount(of.concurrency, "request"),
+                            of.prompt_tokens, of.output_tokens),
+            out);
   }
   if (!plan.reasons.empty()) absl::StrAppend(&out, "why\n");
-  for (const std::string& reason : plan.reasons) AppendItem(reason, out);
+  for (const std::string& reason : plan.reasons) AddItem(reason, out);
   return out;
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "parallel/planner/device_rules.h"
 
 namespace skein::plan {
 namespace {
@@ -17,13 +18,6 @@ absl::Status CrossingRefusal(const Candidate& candidate) {
                    candidate.layout.tp_size));
 }
 
-absl::Status SlowSumsRefusal(const Candidate& candidate) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "with --deterministic more than two GPUs add by way of the hosts' memory; it must "
-      "be asked for by tp=",
-      candidate.layout.tp_size));
-}
-
 }  // namespace
 
 absl::Status CheckCandidate(const Candidate& candidate, const LayoutRequest& request) {
@@ -33,7 +27,9 @@ absl::Status CheckCandidate(const Candidate& candidate, const LayoutRequest& req
   SKEIN_RETURN_IF_ERROR(candidate.refusal);
   const bool tensor_is_asked = request.tp_size || (request.pp_size && request.dp_size);
   if (!candidate.crossing.empty() && !tensor_is_asked) return CrossingRefusal(candidate);
-  if (candidate.sums_by_hosts && !tensor_is_asked) return SlowSumsRefusal(candidate);
+  if (candidate.sums_by_hosts && !tensor_is_asked) {
+    return SumsByHostsRefusal(candidate.layout.tp_size);
+  }
   return absl::OkStatus();
 }
 

@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "parallel/cost/device_cost.h"
 #include "parallel/plan/shard.h"
+#include "parallel/planner/device_rules.h"
 #include "parallel/planner/fit.h"
 #include "parallel/planner/job_placement.h"
 #include "parallel/planner/memory.h"
@@ -380,8 +381,7 @@ Candidate JudgeLayout(const Job& job, const Layout& layout, std::vector<int32_t>
                      " sums in an order of its own, and --deterministic asks for that of 1, 2, 4 "
                      "and 8"));
   }
-  candidate.sums_by_hosts =
-      job.deterministic && job.device == DeviceKind::kCuda && layout.tp_size > 2;
+  candidate.sums_by_hosts = SumsByHosts(job.device, job.deterministic, layout.tp_size);
   candidate.refusal.Update(CheckPipelineParallel(job.model, layout.pp_size));
   if (!candidate.refusal.ok()) return candidate;
   JudgePlacement(job, candidate);

@@ -9,7 +9,7 @@
 #include "kernels/ops/sizes.h"
 #include "parallel/plan/shard.h"
 #include "parallel/planner/defaults.h"
-#include "parallel/planner/kv_bytes.h"
+#include "parallel/planner/device_rules.h"
 
 namespace skein::plan {
 namespace {
@@ -44,7 +44,7 @@ absl::StatusOr<MemoryOfLayouts> FindMemoryOfLayouts(const model::ModelConfig& mo
   const Defaults defaults = DefaultsOf(task.device);
   if (found.streams == 0) found.streams = defaults.max_num_seqs;
   const DType activations = kernels::ActivationDType(task.device, model.dtype);
-  found.kv_dtype = task.kv_dtype.value_or(KvAsComputed(activations));
+  SKEIN_ASSIGN_OR_RETURN(found.kv_dtype, ChooseKvDType(task.kv_dtype, task.device, model.dtype));
   ReplicaLimits limits = {
       .context_length = found.context_length,
       .max_num_seqs = found.streams,

@@ -92,12 +92,14 @@ std::vector<Group> TensorGroups(const Topology& topology,
 }
 
 bool IsIsland(const Topology& topology, const Group& group) {
-  const Site& first = group.front();
-  return std::all_of(group.begin(), group.end(), [&](const Site& site) {
-    if (site.host != first.host) return false;
-    if (site.gpu < 0 || site == first) return true;
-    const topology::Interconnect& of = topology.hosts[site.host].interconnect;
-    return of.OfGpus(first.gpu, site.gpu).path <= topology::Path::kNvlink;
+  const auto near = [&](const Site& a, const Site& b) {
+    if (a.host != b.host) return false;
+    if (a.gpu < 0 || a == b) return true;
+    const topology::Interconnect& of = topology.hosts[a.host].interconnect;
+    return of.OfGpus(a.gpu, b.gpu).path <= topology::Path::kNvlink;
+  };
+  return std::all_of(group.begin(), group.end(), [&](const Site& a) {
+    return std::all_of(group.begin(), group.end(), [&](const Site& b) { return near(a, b); });
   });
 }
 

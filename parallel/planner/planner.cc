@@ -16,9 +16,9 @@
 #include "parallel/planner/admission.h"
 #include "parallel/planner/candidate.h"
 #include "parallel/planner/defaults.h"
+#include "parallel/planner/device_rules.h"
 #include "parallel/planner/job_placement.h"
 #include "parallel/planner/judge_layouts.h"
-#include "parallel/planner/kv_bytes.h"
 #include "parallel/planner/predict_plan.h"
 
 namespace skein::plan {
@@ -317,40 +317,20 @@ absl::Status CheckDeterministic(const Job& job) {
         absl::StrCat("--deterministic: --hop-dtype=", std::string(HopDTypeName(job.hop_dtype)),
                      " rounds where a pipeline is cut; leave it out"));
   }
-  if (job.device == DeviceKind::kCpu) return absl::OkStatus();
-  constexpr int64_t kColumns = 128;  // 8 blocks of 16
-  for (const int64_t columns :
-       {job.model.num_heads * job.model.head_dim, job.model.intermediate_size}) {
-    if (columns % kColumns == 0) continue;
-    return absl::UnimplementedError(absl::StrCat("--deterministic: the model has a matrix of ",
-                                                 columns, " columns; GPUs can do multiples of ",
-                                                 kColumns));
-  }
-  return absl::OkStatus();
+  return CheckColumns(job.model, job.device);
 }
 
 absl::Status ChooseDTypes(const Constraints& constraints, Job& job) {
+  SKEIN_ASSIGN_OR_RETURN(job.kv_dtype,
+                         ChooseKvDType(constraints.kv_dtype, job.device, job.model.dtype));
   const DType activations = kernels::ActivationDType(job.device, job.model.dtype);
   job.hop_dtype = constraints.hop_dtype.value_or(activations);
-  if (job.device == DeviceKind::kCpu) {
-    job.kv_dtype = constraints.kv_dtype.value_or(KvDType::kF32);
-    return absl::OkStatus();
-  }
-  const KvDType own = KvAsComputed(activations);
-  job.kv_dtype = constraints.kv_dtype.value_or(own);
-  const std::string computed = absl::StrCat(", which GPUs compute this model in: its weights are ",
-                                            std::string(DTypeName(job.model.dtype)));
-  if (job.kv_dtype != own && job.kv_dtype != KvDType::kInt8) {
-    return absl::UnimplementedError(absl::StrCat(
-        "--kv-dtype=", std::string(KvDTypeName(job.kv_dtype)),
-        ": GPUs keep keys and values in int8 or in ", std::string(KvDTypeName(own)), computed));
-  }
-  if (job.hop_dtype != activations) {
-    return absl::UnimplementedError(absl::StrCat(
-        "--hop-dtype=", std::string(HopDTypeName(job.hop_dtype)), ": GPUs send activations in ",
-        std::string(HopDTypeName(activations)), computed));
-  }
-  return absl::OkStatus();
+  if (job.device == DeviceKind::kCpu || job.hop_dtype == activations) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("--hop-dtype=", std::string(HopDTypeName(job.hop_dtype)),
+                   ": GPUs send activations in ", std::string(HopDTypeName(activations)),
+                   ", which GPUs compute this model in: its weights are ",
+                   std::string(DTypeName(job.model.dtype))));
 }
 
 // `layout_reasons` say why this layout, or why not.

@@ -27,11 +27,6 @@ cost::CoreShare ShareOf(const topology::Host& host, const Site& site, const Host
                             share.active);
 }
 
-// What a rank takes of the memory that its site has.
-int64_t NeededBytes(const RankMemory& memory, const Site& site) {
-  return site.gpu >= 0 ? memory.device_bytes() : memory.total();
-}
-
 std::string NameOf(const topology::Topology& topology, const Site& site) {
   const topology::Host& host = topology.hosts[site.host];
   if (site.gpu < 0) return absl::StrCat("a rank on host ", host.name);
@@ -39,6 +34,10 @@ std::string NameOf(const topology::Topology& topology, const Site& site) {
 }
 
 }  // namespace
+
+int64_t NeededBytes(const RankMemory& memory, const Site& site) {
+  return site.gpu >= 0 ? memory.device_bytes() : memory.total();
+}
 
 ReplicaSearch::ReplicaSearch(const ReplicaTask& task) : task_(task) {
   const std::vector<topology::Host>& hosts = task_.topology.hosts;
@@ -227,8 +226,10 @@ absl::Status ReplicaSearch::FitMemory(const ReplicaLimits& limits, const HostSha
                                       int32_t sequences, JudgedReplica& judged) {
   int64_t pages = limits.max_num_seqs * limits.held_pages();
   double least_room = std::numeric_limits<double>::infinity();
-  RankMemory fullest;
-  bool has_gpu = false;
+  struct {
+    size_t stage = 0;
+    Site site;
+  } fullest;
   for (const Stage& stage : judged.replica.stages) {
     SKEIN_ASSIGN_OR_RETURN(const RankMemory memory, MemoryOf(limits, stage.layers));
     for (const Site& site : stage.sites) {
@@ -245,14 +246,14 @@ absl::Status ReplicaSearch::FitMemory(const ReplicaLimits& limits, const HostSha
       const double room = static_cast<double>(fits) / static_cast<double>(limits.held_pages());
       if (room < least_room) {
         least_room = room;
-        fullest = memory;
-        has_gpu = site.gpu >= 0;
+        fullest = {judged.memory.size(), site};
         judged.usable_bytes = usable;
       }
     }
+    judged.memory.push_back(memory);
   }
-  fullest.kv_bytes = pages * fullest.page_bytes;
-  judged.needed_bytes = has_gpu ? fullest.device_bytes() : fullest.total();
+  for (RankMemory& memory : judged.memory) memory.kv_bytes = pages * memory.page_bytes;
+  judged.needed_bytes = NeededBytes(judged.memory[fullest.stage], fullest.site);
   const int64_t tokens = task_.workload.prompt_tokens + task_.workload.output_tokens;
   const int64_t each = MostHeldPages(tokens, limits.window, limits.step_rows, limits.page_size);
   judged.replica.sequences =

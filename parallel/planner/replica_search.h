@@ -26,8 +26,12 @@ struct JudgedReplica {
   cost::ReplicaCost cost;
   int64_t needed_bytes = 0;  // of the rank with the least room
   int64_t usable_bytes = 0;
-  bool bounded = false;  // to fewer sequences than memory holds, by the limit on TPOT
+  std::vector<RankMemory> memory;  // [stages], of a rank
+  bool bounded = false;            // to fewer sequences than memory holds, by the limit on TPOT
 };
+
+// What a rank takes of the memory that its site has.
+int64_t NeededBytes(const RankMemory& memory, const cost::Site& site);
 
 // What is the same for all replicas of a search.
 struct ReplicaTask {

@@ -15,7 +15,8 @@
 #include "parallel/cost/device_cost.h"
 #include "parallel/plan/shard.h"
 #include "parallel/planner/defaults.h"
-#include "parallel/planner/kv_bytes.h"
+#include "parallel/planner/device_rules.h"
+#include "parallel/planner/memory.h"
 #include "parallel/planner/placement.h"
 #include "parallel/planner/replica_search.h"
 
@@ -94,6 +95,11 @@ class Search {
             absl::StrCat("tp=", tp,
                          " sums in an order of its own, and --deterministic asks for "
                          "that of 1, 2, 4 and 8"));
+      }
+      const bool tensor_is_asked =
+          task_.layout.tp_size || (task_.layout.pp_size && task_.layout.dp_size);
+      if (!tensor_is_asked && SumsByHosts(replica_task_.device, task_.deterministic, tp)) {
+        can_be.Update(SumsByHostsRefusal(tp));
       }
       if (!can_be.ok()) {
         Reject({tp, 1, sites_ / tp, ep_size()}, can_be);
@@ -217,16 +223,39 @@ class Search {
     const bool alike = std::all_of(speeds.begin(), speeds.end(),
                                    [&](double speed) { return speed == speeds.front(); });
     Choice choice;
+    std::map<int32_t, int64_t> host_bytes;
     choice.layout = layout;
     choice.devices = layout.ranks();
     for (int32_t i = 0; i < dp; ++i) {
       SKEIN_ASSIGN_OR_RETURN(
           JudgedReplica judged,
           replicas_.Judge(placed[i], SequencesOf(alike ? 1.0 / dp : speeds[i] / all), share));
+      AddHostBytes(judged, host_bytes);
       Add(std::move(judged), choice);
     }
+    SKEIN_RETURN_IF_ERROR(CheckHosts(host_bytes));
     choice.within_limits = WithinLimits(task_, choice);
     return choice;
+  }
+
+  // What the processes of GPUs' ranks take of their hosts.
+  static void AddHostBytes(const JudgedReplica& judged, std::map<int32_t, int64_t>& host_bytes) {
+    for (size_t i = 0; i < judged.memory.size(); ++i) {
+      for (const cost::Site& site : judged.replica.stages[i].sites) {
+        if (site.gpu >= 0) host_bytes[site.host] += judged.memory[i].process_bytes();
+      }
+    }
+  }
+  absl::Status CheckHosts(const std::map<int32_t, int64_t>& host_bytes) const {
+    for (const auto& [at, bytes] : host_bytes) {
+      const topology::Host& host = topology_.hosts[at];
+      const int64_t usable = UsableBytes(host.memory_bytes);
+      if (host.memory_bytes == 0 || bytes <= usable) continue;  // 0: not told
+      return absl::FailedPreconditionError(
+          absl::StrCat("the ranks' processes would need ", FormatBytes(bytes), " of host ",
+                       host.name, ", which has ", FormatBytes(usable), " to use"));
+    }
+    return absl::OkStatus();
   }
 
   static void Add(JudgedReplica judged, Choice& choice) {
@@ -244,6 +273,10 @@ class Search {
       choice.usable_bytes = judged.usable_bytes;
     }
     choice.bounded |= judged.bounded;
+    std::vector<int64_t>& rank_bytes = choice.rank_bytes.emplace_back();
+    for (size_t i = 0; i < judged.memory.size(); ++i) {
+      rank_bytes.push_back(NeededBytes(judged.memory[i], judged.replica.stages[i].sites.front()));
+    }
     choice.replicas.push_back(std::move(judged.replica));
   }
 
@@ -295,13 +328,12 @@ absl::StatusOr<SearchResult> SearchLayouts(const Topology& topology,
   ReplicaTask replica{topology, model, task.workload};
   replica.device = device;
   const Defaults defaults = DefaultsOf(replica.device);
-  replica.context_length = task.context_length > 0
-                               ? task.context_length
-                               : task.workload.prompt_tokens + task.workload.output_tokens;
+  replica.context_length = task.context();
   replica.max_num_seqs = task.max_num_seqs > 0 ? task.max_num_seqs : defaults.max_num_seqs;
   replica.max_micro_batch_rows = std::max(defaults.micro_batch_rows, replica.max_num_seqs);
   replica.activations = kernels::ActivationDType(replica.device, model.dtype);
-  replica.kv_dtype = task.kv_dtype.value_or(KvAsComputed(replica.activations));
+  SKEIN_ASSIGN_OR_RETURN(replica.kv_dtype, ChooseKvDType(task.kv_dtype, device, model.dtype));
+  if (task.deterministic) SKEIN_RETURN_IF_ERROR(CheckColumns(model, device));
   replica.deterministic = task.deterministic;
   replica.ep_size = task.layout.ep_size.value_or(1);
   if (task.max_num_seqs == 0) replica.tpot_limit = task.tpot_limit;

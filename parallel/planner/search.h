@@ -28,11 +28,17 @@ struct SearchTask : Goal {
   int32_t max_num_seqs = 0;
   std::optional<KvDType> kv_dtype;
   bool deterministic = false;
+
+  int64_t context() const {
+    return context_length > 0 ? context_length : workload.prompt_tokens + workload.output_tokens;
+  }
 };
 
 struct Choice : Standing {
   std::vector<cost::Replica> replicas;  // [dp]
-  int32_t devices = 0;                  // that it uses
+  // [dp][stages]: what a rank takes of the memory that its site has.
+  std::vector<std::vector<int64_t>> rank_bytes;
+  int32_t devices = 0;  // that it uses
   // The rank with the least room: what it needs, and what it may take.
   int64_t needed_bytes = 0;
   int64_t usable_bytes = 0;

@@ -52,6 +52,13 @@ void ExpectSound(const Topology& topology, const model::ModelConfig& model,
     EXPECT_TRUE(layouts.insert(choice.layout.ToString()).second);
     EXPECT_EQ(choice.replicas.size(), static_cast<size_t>(choice.layout.dp_size));
     EXPECT_LE(choice.needed_bytes, choice.usable_bytes);
+    int64_t most_bytes = 0;
+    ASSERT_EQ(choice.rank_bytes.size(), choice.replicas.size());
+    for (const std::vector<int64_t>& of_replica : choice.rank_bytes) {
+      EXPECT_EQ(of_replica.size(), static_cast<size_t>(choice.layout.pp_size));
+      for (const int64_t bytes : of_replica) most_bytes = std::max(most_bytes, bytes);
+    }
+    EXPECT_GE(most_bytes, choice.needed_bytes);
     EXPECT_GT(choice.output_tokens_per_s, 0);
     EXPECT_GT(choice.cost.ttft, absl::ZeroDuration());
     EXPECT_GE(choice.cost.tpot, choice.cost.step);
@@ -88,6 +95,7 @@ TEST(SearchTest, WhatA70BGetsOnEachPreset) {
       {"dgx-a100", "tp=4,pp=1,dp=2", "tp=8,pp=1,dp=1", "NVSwitch connects all"},
       {"dgx-h100", "tp=4,pp=1,dp=2", "tp=8,pp=1,dp=1", "NVSwitch connects all"},
       {"dgx-h200", "tp=4,pp=1,dp=2", "tp=8,pp=1,dp=1", "NVSwitch connects all"},
+      {"pcie-4", "tp=2,pp=2,dp=1", "tp=4,pp=1,dp=1", "a switch connects pairs"},
       {"pcie-4-bridged", "tp=2,pp=2,dp=1", "tp=4,pp=1,dp=1", "NVLink connects pairs"},
       {"pcie-8", "tp=2,pp=4,dp=1", "tp=8,pp=1,dp=1", "a switch connects pairs"},
   };
@@ -220,6 +228,45 @@ TEST(SearchTest, DeterministicAsksForShardsWhoseSumsAgree) {
   };
   EXPECT_TRUE(has_three(false));
   EXPECT_FALSE(has_three(true));
+}
+
+// As coordinators do, which are told of what is planned here.
+TEST(SearchTest, WhatGpusCannotDoIsNotPlanned) {
+  const Topology topology = *MakePreset("dgx-h100");
+  SearchTask task = Task(1, Objective::kLatency);
+  EXPECT_EQ(Best(topology, Llama8B(), task), "tp=8,pp=1,dp=1");
+  task.deterministic = true;  // more than two would add by way of the hosts
+  const SearchResult result = Search(topology, Llama8B(), task);
+  EXPECT_LE(result.choices.front().layout.tp_size, 2);
+  const auto eight = std::find_if(result.rejected.begin(), result.rejected.end(),
+                                  [](const auto& of) { return of.layout.tp_size == 8; });
+  ASSERT_NE(eight, result.rejected.end());
+  EXPECT_THAT(eight->reason, HasSubstr("must be asked for by tp=8"));
+  task.layout.tp_size = 8;
+  EXPECT_EQ(Best(topology, Llama8B(), task), "tp=8,pp=1,dp=1");
+  task.layout = {};
+  model::ModelConfig narrow = Llama8B();
+  narrow.intermediate_size = 14336 + 64;
+  EXPECT_THAT(std::string(SearchLayouts(topology, narrow, task).status().message()),
+              HasSubstr("a matrix of 14400 columns"));
+  task = Task(1);
+  task.kv_dtype = KvDType::kF32;
+  EXPECT_THAT(std::string(SearchLayouts(topology, Llama8B(), task).status().message()),
+              HasSubstr("GPUs keep keys and values in int8 or in bf16"));
+}
+
+TEST(SearchTest, RanksOnGpusTakeMemoryOfTheirHost) {
+  Topology topology = *MakePreset("dgx-h100");
+  SearchTask task = Task(1);
+  task.layout = {.tp_size = 8, .pp_size = 1};
+  topology.hosts[0].memory_bytes = 0;  // not told
+  EXPECT_EQ(Best(topology, Llama8B(), task), "tp=8,pp=1,dp=1");
+  topology.hosts[0].memory_bytes = int64_t{1} << 30;
+  const absl::StatusOr<SearchResult> result = SearchLayouts(topology, Llama8B(), task);
+  SKEIN_ASSERT_OK(result);
+  EXPECT_TRUE(result->choices.empty());
+  ASSERT_FALSE(result->rejected.empty());
+  EXPECT_THAT(result->rejected[0].reason, HasSubstr("the ranks' processes would need "));
 }
 
 TEST(SearchTest, WhatIsAskedOfAReplicaReachesIt) {

@@ -24,6 +24,7 @@ namespace wire = ::skein::cluster::v1;
 
 // A rank computes with two groups of ranks, and tells of two threads.
 constexpr size_t kMaxEntries = 64;
+constexpr size_t kMaxToldBytes = size_t{1} << 20;  // of a host with its figures: some 20 KB
 
 absl::Status CheckLength(const char* field, const std::string& text) {
   if (text.size() <= kMaxNameBytes) return absl::OkStatus();
@@ -137,12 +138,16 @@ absl::StatusOr<attach::Hello> FromProto(const wire::Hello& hello) {
   SKEIN_ASSIGN_OR_RETURN(out.device, FromProto(hello.device()));
   out.device.name = device;
   if (!hello.has_told()) return out;
+  // Before it is read, which a stranger's words may make long.
+  if (hello.told().hosts_size() != 1 || hello.told().hosts(0).count() != 0) {
+    return absl::InvalidArgumentError("told: a rank tells of its own host alone");
+  }
+  if (const size_t bytes = hello.told().ByteSizeLong(); bytes > kMaxToldBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("told: ", bytes, " bytes; at most ", kMaxToldBytes, " are allowed"));
+  }
   absl::StatusOr<topology::Topology> told = FromProto(hello.told());
   if (!told.ok()) return Annotate(told.status(), "told");
-  if (told->hosts.size() != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("told: ", told->hosts.size(), " hosts; a rank tells of its own alone"));
-  }
   out.told = *std::move(told);
   return out;
 }

@@ -12,6 +12,7 @@
 #include "base/printable.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
+#include "base/units.h"
 #include "topology/cpus.h"
 #include "topology/interconnect.h"
 
@@ -45,6 +46,9 @@ constexpr std::array kExchanges = {topology::Exchange::kAllReduce, topology::Exc
                                    topology::Exchange::kSendToAwake,
                                    topology::Exchange::kTokenReturn};
 
+// Names go to terminals.
+std::string Name(const std::string& text) { return Printable(text, kMaxNameBytes); }
+
 absl::StatusOr<topology::Origin> ParseOrigin(const std::string& name, std::string_view where) {
   return Named(kOrigins, topology::OriginName, name, where);
 }
@@ -63,8 +67,21 @@ absl::StatusOr<topology::Connection> ParseConnection(std::string_view text,
   return connection;
 }
 
-absl::StatusOr<topology::Cpus> ParseCpuList(const std::string& list, std::string_view where) {
+// What a description may come to, in bytes of messages and of lists of processors: "0-8191" are
+// many, and a host counts as often as it is repeated.
+constexpr int64_t kMaxReadBytes = int64_t{64} << 20;
+
+absl::Status Take(int64_t bytes, int64_t& left) {
+  left -= bytes;
+  if (left >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("this comes to more than ", FormatBytes(kMaxReadBytes), " of description"));
+}
+
+absl::StatusOr<topology::Cpus> ParseCpuList(const std::string& list, std::string_view where,
+                                            int64_t& left) {
   topology::Cpus cpus = topology::ParseCpus(list);
+  SKEIN_RETURN_IF_ERROR(Take(static_cast<int64_t>(cpus.size() * sizeof(cpus[0])), left));
   if (cpus.empty() && !list.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(std::string(where), ": '", Printable(list),
                                                    "' is no list of processors like 0-3,8"));
@@ -174,17 +191,17 @@ void Write(const topology::Interconnect& of, v1::Interconnect& wire) {
   wire.set_nvswitches(of.nvswitches);
 }
 
-absl::StatusOr<topology::Interconnect> Read(const v1::Interconnect& wire) {
+absl::StatusOr<topology::Interconnect> Read(const v1::Interconnect& wire, int64_t& left) {
   topology::Interconnect of;
   for (int i = 0; i < wire.gpus_size(); ++i) {
     const v1::Gpu& gpu = wire.gpus(i);
     const std::string where = absl::StrCat("gpus[", i, "]");
-    topology::Gpu to{.name = gpu.name(),
-                     .model = gpu.model(),
-                     .bus_id = gpu.bus_id(),
+    topology::Gpu to{.name = Name(gpu.name()),
+                     .model = Name(gpu.model()),
+                     .bus_id = Name(gpu.bus_id()),
                      .memory_bytes = gpu.memory_bytes(),
                      .numa_node = gpu.numa_node()};
-    SKEIN_ASSIGN_OR_RETURN(to.cpus, ParseCpuList(gpu.cpus(), where));
+    SKEIN_ASSIGN_OR_RETURN(to.cpus, ParseCpuList(gpu.cpus(), where, left));
     absl::StatusOr<topology::DeviceRates> rates = Read(gpu.rates());
     if (!rates.ok()) return Annotate(rates.status(), where);
     to.rates = *std::move(rates);
@@ -195,7 +212,8 @@ absl::StatusOr<topology::Interconnect> Read(const v1::Interconnect& wire) {
   }
   for (int i = 0; i < wire.nics_size(); ++i) {
     const v1::Nic& nic = wire.nics(i);
-    topology::Nic to{.name = nic.name(), .device = nic.device(), .bus_id = nic.bus_id()};
+    topology::Nic to{
+        .name = Name(nic.name()), .device = Name(nic.device()), .bus_id = Name(nic.bus_id())};
     SKEIN_ASSIGN_OR_RETURN(to.kind, Named(kNicKinds, topology::NicKindName, nic.kind(),
                                           absl::StrCat("nics[", i, "].kind")));
     to.bytes_per_s = nic.bytes_per_s();
@@ -271,9 +289,9 @@ absl::Status ReadExchanges(const v1::Host& wire, topology::Host& host) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<topology::Host> FromProto(const v1::Host& wire) {
-  topology::Host host{.name = wire.name(),
-                      .cpu = wire.cpu(),
+absl::StatusOr<topology::Host> FromProto(const v1::Host& wire, int64_t& left) {
+  topology::Host host{.name = Name(wire.name()),
+                      .cpu = Name(wire.cpu()),
                       .sockets = wire.sockets(),
                       .cores = wire.cores(),
                       .memory_bytes = wire.memory_bytes(),
@@ -282,11 +300,11 @@ absl::StatusOr<topology::Host> FromProto(const v1::Host& wire) {
                       .shm_bytes = wire.shm_bytes()};
   for (int i = 0; i < wire.numa_nodes_size(); ++i) {
     topology::NumaNode& numa = host.numa_nodes.emplace_back();
-    SKEIN_ASSIGN_OR_RETURN(
-        numa.cpus, ParseCpuList(wire.numa_nodes(i).cpus(), absl::StrCat("numa_nodes[", i, "]")));
+    SKEIN_ASSIGN_OR_RETURN(numa.cpus, ParseCpuList(wire.numa_nodes(i).cpus(),
+                                                   absl::StrCat("numa_nodes[", i, "]"), left));
     numa.memory_bytes = wire.numa_nodes(i).memory_bytes();
   }
-  SKEIN_ASSIGN_OR_RETURN(host.interconnect, Read(wire.interconnect()));
+  SKEIN_ASSIGN_OR_RETURN(host.interconnect, Read(wire.interconnect(), left));
   SKEIN_ASSIGN_OR_RETURN(host.core_rates, Read(wire.core_rates()));
   for (int i = 0; i < wire.links_size(); ++i) {
     const std::string where = absl::StrCat("links[", i, "]");
@@ -335,17 +353,24 @@ v1::Topology ToProto(const topology::Topology& topology) {
 }
 
 absl::StatusOr<topology::Topology> FromProto(const v1::Topology& wire) {
-  topology::Topology topology{.name = wire.name()};
+  topology::Topology topology{.name = Name(wire.name())};
+  int64_t left = kMaxReadBytes;
   for (int i = 0; i < wire.hosts_size(); ++i) {
     const std::string where = absl::StrCat("hosts[", i, "]");
-    absl::StatusOr<topology::Host> host = FromProto(wire.hosts(i));
+    const int64_t before = left;
+    SKEIN_RETURN_IF_ERROR(
+        Annotate(Take(static_cast<int64_t>(wire.hosts(i).ByteSizeLong()), left), where));
+    absl::StatusOr<topology::Host> host = FromProto(wire.hosts(i), left);
     if (!host.ok()) return Annotate(host.status(), where);
+    SKEIN_RETURN_IF_ERROR(topology::CheckHost(where, *host));
     const int32_t count = wire.hosts(i).count();
     if (count < 0 || count > topology::kMaxHosts) {
       return absl::InvalidArgumentError(absl::StrCat(where, ".count: ", count, " hosts; at most ",
                                                      topology::kMaxHosts, " can be"));
     }
     if (count == 0) topology.hosts.push_back(*host);
+    if (count > 1)
+      SKEIN_RETURN_IF_ERROR(Annotate(Take((count - 1) * (before - left), left), where));
     const std::string shared = host->name;
     for (int32_t j = 0; j < count; ++j) {
       host->name = absl::StrCat(shared, j);
@@ -353,7 +378,7 @@ absl::StatusOr<topology::Topology> FromProto(const v1::Topology& wire) {
     }
     if (topology.hosts.size() > topology::kMaxHosts) break;  // CheckTopology refuses it
   }
-  topology.fabric.name = wire.fabric().name();
+  topology.fabric.name = Name(wire.fabric().name());
   absl::StatusOr<topology::LinkRate> link = Read(wire.fabric().link());
   if (!link.ok()) return Annotate(link.status(), "fabric");
   topology.fabric.link = *link;

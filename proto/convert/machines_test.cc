@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
@@ -78,6 +79,37 @@ TEST(MachinesTest, ByHand) {
   EXPECT_EQ(host.links[0].second.latency, absl::Microseconds(2));
 }
 
+// As formats leave out what they do not tell.
+TEST(MachinesTest, WhatIsNotToldMayBeMissing) {
+  topology::Topology topology;
+  topology.hosts.resize(1);
+  EXPECT_EQ(*TopologyFromJson(TopologyToJson(topology)), topology);
+  topology.hosts = {{.name = "node0"}, {.name = "node1"}};
+  EXPECT_EQ(*TopologyFromJson(TopologyToJson(topology)), topology);
+}
+
+TEST(MachinesTest, NamesAreFitForTerminals) {
+  topology::Topology topology = Full();
+  const std::string evil = "a\x1b]0;b\x07\n";
+  topology.name = topology.fabric.name = evil;
+  topology::Host& host = topology.hosts[0];
+  host.name = host.cpu = evil;
+  topology::Gpu& gpu = host.interconnect.gpus[0];
+  gpu.name = gpu.model = gpu.bus_id = evil;
+  topology::Nic& nic = host.interconnect.nics[0];
+  nic.name = nic.device = nic.bus_id = evil;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const topology::Topology read,
+                             TopologyFromJson(TopologyToJson(topology)));
+  const topology::Host& from = read.hosts[0];
+  for (const std::string& name :
+       {read.name, read.fabric.name, from.name, from.cpu, from.interconnect.gpus[0].name,
+        from.interconnect.gpus[0].model, from.interconnect.gpus[0].bus_id,
+        from.interconnect.nics[0].name, from.interconnect.nics[0].device,
+        from.interconnect.nics[0].bus_id}) {
+    EXPECT_EQ(name, "a\\x1b]0;b\\x07\\x0a");
+  }
+}
+
 TEST(MachinesTest, WhatIsWrongIsNamed) {
   const std::string good = TopologyToJson(Full());
   const auto with = [&good](const std::string& from, const std::string& to) {
@@ -110,7 +142,15 @@ TEST(MachinesTest, WhatIsWrongIsNamed) {
       {with("\"0-19\"", "\"0-\""), "'0-' is no list of processors"},
       {with("\"node1\"", "\"node0\""), "another host is called node0"},
       {R"({"hosts": [{"name": "a", "cores": 1, "count": 1025}]})", "hosts[0].count: 1025"},
-      {R"({"hosts": [{"name": "a", "cores": 1, "count": 2}]})", "what connects the hosts"},
+      {R"({"hosts": [{"name": "a", "cores": 8193}]})", "hosts[0]: 8193 cores; at most 8192"},
+      {absl::StrCat(R"({"hosts": [{"name": "a", "count": 1024, "numa_nodes": [)",
+                    absl::StrJoin(std::vector<std::string>(3, R"({"cpus": "0-8191"})"), ","),
+                    "]}]}"),
+       "hosts[0]: this comes to more than 64.0 MiB"},
+      {absl::StrCat(R"({"hosts": [{"name": "a", "numa_nodes": [)",
+                    absl::StrJoin(std::vector<std::string>(3000, R"({"cpus": "0-8191"})"), ","),
+                    "]}]}"),
+       "hosts[0]: this comes to more than 64.0 MiB"},
       {R"({"hosts": [{"name": "a", "cores": 1, "links": [{"path": "NV", "latency_us": 1e300}]}]})",
        "links[0].latency"},
   };

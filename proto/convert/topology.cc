@@ -19,9 +19,10 @@ topology::v1::Node ToProto(const topology::Node& node) {
 
 absl::StatusOr<topology::Node> FromProto(const topology::v1::Node& wire) {
   if (wire.host().empty()) return absl::InvalidArgumentError("node: host is empty");
-  if (wire.cores() < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("node ", wire.host(), ": cores is ", wire.cores(), "; at least 1 is needed"));
+  if (wire.cores() < 1 || wire.cores() > topology::kMaxProcessors) {
+    return absl::InvalidArgumentError(absl::StrCat("node ", wire.host(), ": cores is ",
+                                                   wire.cores(), "; 1 to ",
+                                                   topology::kMaxProcessors, " can be"));
   }
   if (wire.memory_bytes() < 0) {
     return absl::InvalidArgumentError(absl::StrCat("node ", wire.host(), ": memory_bytes is ",

@@ -406,7 +406,7 @@ TEST(SkeinUsageTest, PlanShowsAndDrawsAPlan) {
             0);
   EXPECT_THAT(ReadFileOrEmpty(svg), HasSubstr("1 sequence in 1 micro-batch"));
   const Outcome impossible = Skein("plan --model synthetic:tiny --ranks 3 --layout tp=2,dp=2");
-  EXPECT_EQ(impossible.exit_code, 1);
+  EXPECT_EQ(impossible.exit_code, 3);  // as what does not fit
   EXPECT_THAT(impossible.err,
               MatchesRegex("skein: --layout: layout tp=2,dp=2 does not work for "
                            "synthetic:tiny on 3 ranks:\n  tp=2,dp=2 needs at least 4 ranks; the "

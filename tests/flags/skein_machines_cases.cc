@@ -78,6 +78,16 @@ void TopoPrintsJson() {
   const Outcome outcome = Run(kSkein, absl::StrCat("topo --json ", path));
   ASSERT_TRUE(json::accept(outcome.out)) << outcome.out << outcome.err;
   EXPECT_EQ(json::parse(outcome.out)["hosts"][0]["interconnect"]["gpus"].size(), 2u);
+  // It is read again, whatever the file has left out; plans say what they lack.
+  const std::string again = NewPath("topo.json");
+  std::ofstream(again) << outcome.out;
+  EXPECT_EQ(Run(kSkein, absl::StrCat("topo ", again)).out, shown.out);
+  const std::string plan = absl::StrCat("plan --model=synthetic:llama3-8b --topology=", again);
+  EXPECT_THAT(Run(kSkein, plan).err, HasSubstr("of the host: take those of a preset with --like"));
+  EXPECT_TRUE(Run(kSkein, absl::StrCat(plan, " --like=dgx-h100")).ok());
+  const std::string many = NewPath("topo.json");
+  std::ofstream(many) << Run(kSkein, absl::StrCat("topo ", again, " --nodes=2 --json")).out;
+  EXPECT_THAT(Run(kSkein, absl::StrCat("topo ", many)).out, StartsWith("node0 to node1, alike\n"));
 }
 
 void TopoSvg() {

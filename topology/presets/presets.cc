@@ -296,6 +296,12 @@ constexpr std::array kFabrics = {
     NamedFabric{"ethernet-100g", "100 Gb/s Ethernet", 100, kEthernetLatency},
 };
 
+void CompleteGpu(const Gpu& like, Gpu& gpu) {
+  if (gpu.model.empty()) gpu.model = like.model;
+  if (gpu.memory_bytes == 0) gpu.memory_bytes = like.memory_bytes;
+  if (gpu.rates.reads.empty()) gpu.rates = like.rates;
+}
+
 // The preset whose figures GPUs of this name have.
 std::string_view PresetLike(const std::string& model) {
   for (const auto& [part, preset] : {std::pair{"H200", "dgx-h200"},
@@ -390,11 +396,7 @@ absl::Status CompleteLike(std::string_view preset, Topology& topology) {
     if (host.name.empty()) host.name = "host";
     if (host.cores == 0) host.cores = like.cores;
     if (host.memory_bytes == 0) host.memory_bytes = like.memory_bytes;
-    for (Gpu& gpu : host.interconnect.gpus) {
-      if (gpu.model.empty()) gpu.model = gpu_like.model;
-      if (gpu.memory_bytes == 0) gpu.memory_bytes = gpu_like.memory_bytes;
-      if (gpu.rates.reads.empty()) gpu.rates = gpu_like.rates;
-    }
+    for (Gpu& gpu : host.interconnect.gpus) CompleteGpu(gpu_like, gpu);
     for (const auto& link : like.links) {
       const auto known = [&](const auto& other) { return other.first == link.first; };
       if (std::none_of(host.links.begin(), host.links.end(), known)) host.links.push_back(link);
@@ -416,6 +418,11 @@ void AssumeFigures(Topology& topology) {
                                       [](const auto& link) { return link.first == Path::kSelf; });
       if (!linked) host.links.insert(host.links.begin(), {Path::kSelf, kAssumedMemory});
       continue;
+    }
+    // Cards may be unlike ones; links are as the first one's.
+    for (Gpu& gpu : host.interconnect.gpus) {
+      const absl::StatusOr<Topology> like = MakePreset(PresetLike(gpu.model), 1);
+      if (like.ok()) CompleteGpu(like->hosts[0].interconnect.gpus[0], gpu);
     }
     Topology alone{.hosts = {std::move(host)}};
     CompleteLike(PresetLike(alone.hosts[0].interconnect.gpus[0].model), alone).IgnoreError();

@@ -155,6 +155,16 @@ TEST(PresetsTest, WhatNobodyMeasuredIsAssumed) {
   EXPECT_EQ(host.interconnect.gpus[0].rates, of.gpus[0].rates);  // of its name
   EXPECT_EQ(host.interconnect.gpus[1].rates.reads, (std::vector<ReadRate>{{1, 2, 3}}));
   EXPECT_FALSE(host.links.empty());
+  // Each card by its own name.
+  Topology mixed = *MakePreset("pcie-4");
+  std::vector<Gpu>& cards = mixed.hosts[0].interconnect.gpus;
+  for (Gpu& gpu : cards) gpu = {.name = gpu.name, .model = "NVIDIA L40S"};
+  const Gpu h100 = MakePreset("dgx-h100")->hosts[0].interconnect.gpus[0];
+  cards[2].model = h100.model;
+  AssumeFigures(mixed);
+  EXPECT_EQ(cards[0].rates, of.gpus[0].rates);
+  EXPECT_EQ(cards[2].rates, h100.rates);
+  EXPECT_EQ(cards[2].memory_bytes, h100.memory_bytes);
   // Of a name that nobody knows: something.
   for (Gpu& gpu : host.interconnect.gpus) gpu = {.name = gpu.name, .model = "a card"};
   AssumeFigures(topology);
