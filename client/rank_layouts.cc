@@ -288,6 +288,20 @@ absl::Status Draw(const RankFlags& flags, const Topology& topology, const std::s
   return Annotate(WriteFile(flags.pareto_file, ParetoSvg(points, title)), "--pareto");
 }
 
+// Whether memory holds a sequence as long as the model takes, which is what a coordinator plans for
+// that is not told of a length.
+absl::StatusOr<bool> HoldsWholeContexts(const Topology& topology, const model::ModelConfig& model,
+                                        plan::SearchTask task, const Choice& choice) {
+  if (task.context_length > 0) return false;
+  task.context_length = model.max_position_embeddings;
+  task.layout = {.tp_size = choice.layout.tp_size,
+                 .pp_size = choice.layout.pp_size,
+                 .dp_size = choice.layout.dp_size,
+                 .ep_size = task.layout.ep_size};
+  SKEIN_ASSIGN_OR_RETURN(const SearchResult result, plan::SearchLayouts(topology, model, task));
+  return !result.choices.empty();
+}
+
 }  // namespace
 
 void DeclareRankFlags(CLI::App& command, RankFlags& flags) {
@@ -347,9 +361,11 @@ absl::StatusOr<bool> RankLayouts(RankFlags flags, const std::string& model_name,
   if (flags.emit && !result.choices.empty()) {
     const plan::Choice& best = result.choices.front();
     flags.launch.starter = *flags.emit;
-    // What memory was planned for: a coordinator takes the model's where it is told nothing.
-    flags.launch.coordinator_flags.push_back(
-        absl::StrCat("--context-length=", flags.task.context()));
+    SKEIN_ASSIGN_OR_RETURN(const bool whole, HoldsWholeContexts(topology, model, flags.task, best));
+    if (!whole) {
+      std::vector<std::string>& told = flags.launch.coordinator_flags;
+      told.insert(told.begin(), absl::StrCat("--context-length=", flags.task.context()));
+    }
     if (best.bounded) {  // a coordinator is told of no load
       flags.launch.coordinator_flags.push_back(
           absl::StrCat("--max-num-seqs=", best.replicas.front().sequences));

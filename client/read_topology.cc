@@ -33,26 +33,38 @@ absl::StatusOr<topology::Host> ParseHost(const std::string& text,
   if (xml && absl::StrContains(text, "<topology")) {
     return topology::ParseHwlocXml(text, {.nvlinks = nvlinks});
   }
+  if (!xml && nvlinks) {
+    return absl::InvalidArgumentError(
+        "--nvlinks: what `nvidia-smi topo -m` prints has them; it is for XML of NCCL or hwloc");
+  }
   topology::Host host;
   SKEIN_ASSIGN_OR_RETURN(host.interconnect, xml ? topology::ParseNcclXml(text, {.nvlinks = nvlinks})
                                                 : topology::ParseNvidiaSmi(text));
   return host;
 }
 
-absl::StatusOr<Topology> Parse(const std::string& text, const std::optional<int32_t>& nvlinks) {
+absl::StatusOr<Topology> Parse(std::string text, const std::optional<int32_t>& nvlinks) {
+  // What some editors put before all else.
+  if (constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+      text.starts_with(kByteOrderMark)) {
+    text.erase(0, kByteOrderMark.size());
+  }
   const absl::string_view begin = absl::StripLeadingAsciiWhitespace(text);
-  if (!begin.empty() && begin.front() == '{') return convert::TopologyFromJson(text);
+  if (!begin.empty() && begin.front() == '{') {
+    if (!nvlinks) return convert::TopologyFromJson(text);
+    return absl::InvalidArgumentError(
+        "--nvlinks: Skein's own JSON has them; it is for XML of NCCL or hwloc");
+  }
   Topology topology;
   SKEIN_ASSIGN_OR_RETURN(topology.hosts.emplace_back(), ParseHost(text, nvlinks));
   return topology;
 }
 
 absl::StatusOr<Topology> ReadFile(const std::string& file, const std::optional<int32_t>& nvlinks) {
-  const absl::StatusOr<std::string> text = file == "-"
-                                               ? ReadStandardInput(convert::kMaxTopologyBytes)
-                                               : ReadFileOrPipe(file, convert::kMaxTopologyBytes);
+  absl::StatusOr<std::string> text = file == "-" ? ReadStandardInput(convert::kMaxTopologyBytes)
+                                                 : ReadFileOrPipe(file, convert::kMaxTopologyBytes);
   if (!text.ok()) return text.status();
-  absl::StatusOr<Topology> topology = Parse(*text, nvlinks);
+  absl::StatusOr<Topology> topology = Parse(*std::move(text), nvlinks);
   if (!topology.ok()) return Annotate(topology.status(), file == "-" ? "standard input" : file);
   return topology;
 }
@@ -108,6 +120,9 @@ absl::StatusOr<Topology> ReadTopology(const TopologyFlags& flags) {
   if (topology::IsPreset(flags.source)) {
     if (!flags.like.empty()) {
       return absl::InvalidArgumentError("--like: a preset lacks nothing; it is for files");
+    }
+    if (flags.nvlinks) {
+      return absl::InvalidArgumentError("--nvlinks: a preset has them; it is for files");
     }
     absl::StatusOr<Topology> preset = topology::MakePreset(flags.source, flags.nodes, flags.fabric);
     if (!preset.ok()) return Annotate(preset.status(), "--fabric");

@@ -161,14 +161,12 @@ int main(int argc, char** argv) {
       kLeastStepTimeout)
       ->default_str("10 times what the step should take, at least 30s");
   bool probe = getenv("SKEIN_NO_PROBE") == nullptr;
-  CLI::Option* const probe_flag = app.add_flag(
-      "--probe,!--no-probe", probe,
-      "before the rank attaches, measure what its host does in a second, for plans, where that was "
-      "not measured before and nobody serves there (default for CPUs, unless SKEIN_NO_PROBE is "
-      "set; "
-      "GPUs are measured where this is given, or by `worker probe`); off: plans go by what was "
-      "measured before, or by assumptions");
-  probe_flag->default_str(probe ? "true" : "false");
+  app.add_flag(
+         "--probe,!--no-probe", probe,
+         "before the rank attaches, measure what its host does in a second, for plans, where that "
+         "was not measured before and nobody serves there (default, unless SKEIN_NO_PROBE is set; "
+         "it takes some seconds); off: plans go by what was measured before, or by assumptions")
+      ->default_str(probe ? "true" : "false");
   app.add_option("--figures", options.figures_file,
                  "take what hosts do in a second from this file, of `worker probe` or `skein topo "
                  "--probe --json`, instead of measuring: a host of the file that has the name, or "
@@ -188,6 +186,8 @@ int main(int argc, char** argv) {
   app.footer(kExamples);  // of the job, not of its commands
 
   if (const std::optional<int> code = skein::ParseCommandLine(app, argc, argv)) return *code;
+  // As NVML, by which GPUs are found, has them; CUDA's own order begins with the fastest card.
+  setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", /*overwrite=*/0);
   const std::string folder = skein::CacheFolder(getenv("XDG_CACHE_HOME"), getenv("HOME"));
   if (probe_command.parsed()) {
     SetNcclEnvironment();
@@ -196,7 +196,6 @@ int main(int argc, char** argv) {
   if (doctor.parsed()) return doctor.Run();
   if (evaluate.parsed()) return evaluate.Run();
   options.probing = probe ? skein::worker::Probing::kWhenNew : skein::worker::Probing::kNever;
-  options.probe_gpus = probe_flag->count() > 0;
   options.probe_folder = folder;
   return bench.parsed() ? bench.Run(getenv("OMPI_COMM_WORLD_SIZE") != nullptr)
                         : JobMain(options, tls);

@@ -149,14 +149,12 @@ class Rank {
  private:
   // A call of all ranks.
   absl::StatusOr<JobTopology> FindTopology(RankDevice& device) {
-    const bool may = device.device.kind == DeviceKind::kCpu || options_.probe_gpus;
-    SKEIN_ASSIGN_OR_RETURN(
-        JobTopology found,
-        FindJobTopology(mpi_, {.device = device,
-                               .device_comm = options_.device_comm,
-                               .probing = may ? options_.probing : Probing::kNever,
-                               .folder = options_.probe_folder,
-                               .figures_file = options_.figures_file}));
+    SKEIN_ASSIGN_OR_RETURN(JobTopology found,
+                           FindJobTopology(mpi_, {.device = device,
+                                                  .device_comm = options_.device_comm,
+                                                  .probing = options_.probing,
+                                                  .folder = options_.probe_folder,
+                                                  .figures_file = options_.figures_file}));
     lock_ = std::move(found.lock);
     if (mpi_.local_rank() == 0) spdlog::info("figures of this host: {}", found.says);
     if (!found.measured || device.device.kind == DeviceKind::kCpu) return found;

@@ -35,7 +35,6 @@ struct RankOptions {
   std::string backend = "cpu";  // on CPUs; or "reference"
   // Before the rank attaches, what its host does in a second (probe/job_topology.h).
   Probing probing = Probing::kNever;
-  bool probe_gpus = false;         // also where ranks compute on GPUs
   std::string probe_folder;        // where that is kept; empty: nowhere
   std::string figures_file;        // instead (probe/figures.h)
   plan::LayoutRequest layout;      // of this job, the same on all ranks; empty: the coordinator's

@@ -1,5 +1,6 @@
 #include "base/json/json.h"
 
+#include <algorithm>
 #include <functional>
 #include <set>
 #include <stdexcept>
@@ -10,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_util.h"
 
 namespace skein {
 namespace {
@@ -88,7 +90,10 @@ absl::StatusOr<json> ParseJson(std::string_view text, const JsonLimits& limits) 
   } catch (const json::parse_error& error) {
     return JsonError(static_cast<int64_t>(error.byte) - 1, error);
   } catch (const std::exception& error) {
-    return JsonError(next - begin - 1, error);
+    const int64_t offset = std::max<int64_t>(0, next - begin - 1);
+    const auto line = 1 + std::count(begin, begin + offset, '\n');
+    const absl::Status status = JsonError(offset, error);
+    return line == 1 ? status : Annotate(status, absl::StrCat("line ", line));
   }
 }
 

@@ -48,7 +48,7 @@ class LayoutJudge {
                  .deterministic = job.deterministic,
                  .ep_size = request.ep_size.value_or(1)}) {}
 
-  std::vector<Candidate> All() {
+  JudgedLayouts All() {
     const int32_t ranks = job_.ranks();
     for (int32_t tp_size = 1; tp_size <= ranks; ++tp_size) {
       for (int32_t pp_size = 1; pp_size <= ranks / tp_size; ++pp_size) {
@@ -56,7 +56,13 @@ class LayoutJudge {
         if (whole || MaySome(tp_size, pp_size)) Judge(tp_size, pp_size, whole);
       }
     }
-    return std::move(candidates_);
+    std::string pruned;
+    if (deeper_) absl::StrAppend(&pruned, " with at most ", kFewStages, " stages");
+    if (between_) absl::StrAppend(&pruned, deeper_ ? " and" : "", " with 1, 2, 4, ... replicas");
+    if (!pruned.empty()) {
+      pruned = absl::StrCat("Layouts that leave ranks idle were looked at", pruned, " alone.");
+    }
+    return {std::move(candidates_), std::move(pruned)};
   }
 
  private:
@@ -66,11 +72,14 @@ class LayoutJudge {
   // Experts are split apart only where it is asked for.
   int32_t ep_size() const { return request_.ep_size.value_or(1); }
 
-  bool MaySome(int32_t tp_size, int32_t pp_size) const {
-    return may_idle_ && CheckTensorParallel(job_.model, tp_size, ep_size()).ok() &&
-           CheckPipelineParallel(job_.model, pp_size).ok() &&
-           request_.tp_size.value_or(tp_size) == tp_size &&
-           (request_.pp_size ? *request_.pp_size == pp_size : pp_size <= kFewStages);
+  bool MaySome(int32_t tp_size, int32_t pp_size) {
+    const bool could = may_idle_ && CheckTensorParallel(job_.model, tp_size, ep_size()).ok() &&
+                       CheckPipelineParallel(job_.model, pp_size).ok() &&
+                       request_.tp_size.value_or(tp_size) == tp_size &&
+                       request_.pp_size.value_or(pp_size) == pp_size;
+    const bool few = request_.pp_size || pp_size <= kFewStages;
+    deeper_ |= could && !few;
+    return could && few;
   }
 
   void Judge(int32_t tp_size, int32_t pp_size, bool whole) {
@@ -94,6 +103,7 @@ class LayoutJudge {
     } else if (job_.device == DeviceKind::kCpu) {
       // Fewer replicas than there can be pay where they share cores.
       for (int32_t dp_size = 1; dp_size < most; dp_size *= 2) some.insert(dp_size);
+      between_ |= static_cast<int32_t>(some.size()) < most;
     }
     for (const int32_t dp_size : some) {
       if (dp_size < 1 || dp_size > most || dp_size == all) continue;
@@ -137,11 +147,13 @@ class LayoutJudge {
   const bool may_idle_;
   ReplicaSearch splits_;
   std::vector<Candidate> candidates_;
+  bool deeper_ = false;   // pipelines were left out
+  bool between_ = false;  // numbers of replicas were
 };
 
 }  // namespace
 
-std::vector<Candidate> JudgeLayouts(const Job& job, const LayoutRequest& request) {
+JudgedLayouts JudgeLayouts(const Job& job, const LayoutRequest& request) {
   return LayoutJudge(job, request).All();
 }
 

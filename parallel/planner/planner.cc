@@ -395,11 +395,12 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   job.workload = WorkloadOf(constraints.goal, job.device, job.context_length);
   if (constraints.max_num_seqs == 0) job.tpot_limit = constraints.goal.tpot_limit;
 
-  std::vector<Candidate> candidates = JudgeLayouts(job, request);
+  JudgedLayouts judged = JudgeLayouts(job, request);
+  std::vector<Candidate>& candidates = judged.candidates;
   KeepSumsOnNodes(job, request, candidates);
   UseRanks(job, constraints, EvidenceOf(topology), candidates);
   const std::vector<const Candidate*> ranked = RankCandidates(job, constraints.goal, candidates);
-  Planning planning;
+  Planning planning{.pruned = std::move(judged.pruned)};
   const Candidate* best = nullptr;
   for (const Candidate* const candidate : ranked) {
     const absl::Status can_be = CheckCandidate(*candidate, request);

@@ -50,6 +50,7 @@ struct RejectedLayout {
 struct Planning {
   std::vector<Plan> plans;               // best first; at least one. The caller sets job_id.
   std::vector<RejectedLayout> rejected;  // of those that were looked at: why not these
+  std::string pruned;                    // a sentence on those that were not, or none
 };
 
 // Plans one job of machine.devices.size() ranks: ranks the layouts that work by what each would do

@@ -105,6 +105,24 @@ TEST(PlanJob, RanksIdleWhereNoLayoutHasWorkForAll) {
   EXPECT_THAT(RanksOf(big), ElementsAre(1, 2));
 }
 
+TEST(PlanJob, SaysWhatItDidNotLookAt) {
+  const auto pruned = [](int32_t ranks, const char* asked) {
+    Constraints constraints;
+    constraints.layout = *ParseLayoutRequest(asked);
+    const absl::StatusOr<Planning> planning =
+        PlanJob(OneNode(64, 64 * kGiB, ranks), Llama8B(), constraints);
+    SKEIN_EXPECT_OK(planning);
+    return planning.ok() ? planning->pruned : "";
+  };
+  EXPECT_EQ(pruned(2, ""), "");
+  EXPECT_EQ(pruned(4, ""),
+            "Layouts that leave ranks idle were looked at with 1, 2, 4, ... replicas alone.");
+  EXPECT_EQ(pruned(12, ""),
+            "Layouts that leave ranks idle were looked at with at most 8 stages and with 1, 2, 4, "
+            "... replicas alone.");
+  EXPECT_EQ(pruned(4, "tp=1,pp=1,dp=4"), "");
+}
+
 // Who counts all ranks wants them all, and mistakes are told.
 TEST(PlanJob, NoRankIdlesUnaskedWhereAllAreCounted) {
   for (const char* const asked : {"tp=2,pp=1,dp=1", "tp=2,pp=2,dp=2"}) {

@@ -28,6 +28,7 @@ TEST(TopoProbeTest, WhatIsMeasuredIsShownWithItsSpread) {
       AllOf(HasSubstr("\nbetween two cores: "),
             ContainsRegex("a core reads [0-9.]+ [GM]B/s.*, multiplies .*FLOP/s in .*,\n  "
                           "and a step costs .* \\(measured ±[0-9.e+-]+%\\)\n"),
+            ContainsRegex("\n- reads of 1\\.0 MiB [0-9.]+ [GM]B/s, of 4\\.0 MiB "),
             HasSubstr("\nexchanges of ranks\n"), HasSubstr("\n  send_to_awake  2 ranks: 1.0 KiB "),
             ContainsRegex("  all_reduce     2 ranks: 1.0 KiB [0-9.e+]+ [um]s, .*4.0 MiB "
                           "[0-9.e+]+ [um]s \\(measured")));

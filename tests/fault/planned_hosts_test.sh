@@ -96,15 +96,20 @@ order = [layout["layout"] for layout in layouts]
 stages = layouts[order.index("tp=2,pp=2,dp=1")]["replicas"][0]["stages"]
 assert [[shard["host"] for shard in stage["shards"]] for stage in stages] == [["host1"] * 2, ["host2"] * 2], stages
 PYTHON
-# Of three, each knows what a message between two takes, the one that took no part as well.
+# Of three, one of which has a slow cable, each knows what a message takes at most.
+on host3 tc qdisc change dev eth0 root tbf rate 240mbit burst 128kb latency 20ms
 on host1 mpirun --host host1,host2,host3 -np 3 "${settings[@]}" "$bin/worker/worker" probe >"$work/three.json" 2>"$work/probe.log" || fail "no probe of three"
 cat >"$work/three.py" <<'PYTHON'
 import json, sys
-for host in json.load(open(sys.argv[1]))["hosts"]:
+hosts = json.load(open(sys.argv[1]))
+rate = float(hosts["fabric"]["link"]["bytes_per_s"])
+assert 15e6 < rate < 40e6, rate  # of 30 MB/s
+for host in hosts["hosts"]:
     across = {curve["exchange"]: curve["times"] for curve in host["exchanges"] if curve.get("across")}
     assert all(time["us"] > 1 for time in across["send_receive"]), host
 PYTHON
 python3 "$work/three.py" "$work/three.json" || fail "a host does not know what a message takes"
+on host3 tc qdisc change dev eth0 root tbf rate 800mbit burst 128kb latency 20ms
 plan=("$bin/client/skein" plan --model=checkpoints/bard --topology="$work/hosts.json")
 "${plan[@]}" --json >"$work/plan.json" || fail "no plan"
 python3 "$work/check.py" "$work/hosts.json" "$work/plan.json" || fail "another plan"

@@ -6,8 +6,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/file.h"
 #include "base/listening_socket.h"
 #include "gmock/gmock.h"
@@ -88,6 +91,15 @@ void TopoPrintsJson() {
   const std::string many = NewPath("topo.json");
   std::ofstream(many) << Run(kSkein, absl::StrCat("topo ", again, " --nodes=2 --json")).out;
   EXPECT_THAT(Run(kSkein, absl::StrCat("topo ", many)).out, StartsWith("node0 to node1, alike\n"));
+}
+
+// What files begin with that some editors have written.
+void TopoReadsByteOrderMarks() {
+  const std::string path = NewPath("topo");
+  std::ofstream(path) << "\xef\xbb\xbfGPU0 GPU1\nGPU0 X NV4\nGPU1 NV4 X\n";
+  EXPECT_THAT(Run(kSkein, absl::StrCat("topo ", path)).out, StartsWith("2 GPUs, 0 NICs\n"));
+  std::ofstream(path) << "\xef\xbb\xbf" << Run(kSkein, "topo pcie-4 --json").out;
+  EXPECT_EQ(Run(kSkein, absl::StrCat("topo ", path)).out, Run(kSkein, "topo pcie-4").out);
 }
 
 void TopoSvg() {
@@ -185,6 +197,23 @@ void PlanEmit() {
               HasSubstr("--emit: must be mpirun or slurm, not 'pbs'"));
   EXPECT_THAT(Run(kSkein, "plan --model=checkpoints/bard --topology=pcie-4 --emit=slurm").out,
               HasSubstr("\n#SBATCH --nodes=1\n"));
+  // A coordinator that is told nothing plans for whole contexts, which may not fit.
+  const std::string path = NewPath("topo");
+  for (const auto& [mib, fits] : {std::pair(4096, true), std::pair(54, false)}) {
+    std::ofstream(path) << absl::StrReplaceAll(
+        R"({"hosts": [{"name": "a", "cores": 1, "memory_bytes": MIBe6,
+            "core_rates": {"reads": [{"working_set_bytes": 1e6, "alone_bytes_per_s": 1e10,
+                                      "together_bytes_per_s": 1e10}],
+                           "products": [{"dtype": "BF16", "rows": 1, "operations_per_s": 1e10}]},
+            "links": [{"path": "X", "bytes_per_s": 1e9, "latency_us": 1}]}]})",
+        {{"MIB", absl::StrCat(mib)}});
+    const Outcome script =
+        Run(kSkein, absl::StrCat("plan --model=checkpoints/bard --emit=mpirun --prompt-tokens=16 "
+                                 "--output-tokens=16 --max-num-seqs=1 --topology=",
+                                 path));
+    EXPECT_TRUE(script.ok()) << script.err;
+    EXPECT_EQ(absl::StrContains(script.out, " --context-length=32 "), !fits) << mib << script.out;
+  }
   EXPECT_EQ(Run(kSkein, absl::StrCat(kEmit, "--json")).exit_code, 2);
 }
 
@@ -283,6 +312,7 @@ void TopoNvlinks() {
   const std::string line = absl::StrCat("topo ", FileWithoutNvlinks());
   EXPECT_EQ(Run(kSkein, line).exit_code, 1);
   EXPECT_THAT(Run(kSkein, line + " --nvlinks=3").out, HasSubstr("NV3"));
+  EXPECT_THAT(Run(kSkein, "topo pcie-4 --nvlinks=3").err, HasSubstr("--nvlinks: a preset has"));
 }
 
 void TopoLike() {
@@ -312,9 +342,9 @@ Outcome Doctor(const std::string& flags) {
 void DoctorNp() {
   const Outcome outcome = Doctor("--np=2 --port=0");
   EXPECT_TRUE(outcome.ok()) << outcome.out << outcome.err;
-  EXPECT_THAT(outcome.out,
-              AllOf(ContainsRegex("\n(ok|warning) +cores +"), HasSubstr(" on all 2 ranks\n"),
-                    HasSubstr("\n0 errors, "), Not(HasSubstr("model")), Not(HasSubstr("port"))));
+  EXPECT_THAT(outcome.out, AllOf(ContainsRegex("\n(ok|warning) +cores +[^\n]* [1-9][0-9]*% of "),
+                                 HasSubstr(" on all 2 ranks\n"), HasSubstr("\n0 errors, "),
+                                 Not(HasSubstr("model")), Not(HasSubstr("port"))));
 }
 
 void DoctorModel() {
@@ -348,8 +378,27 @@ void DoctorMpirun() {
   EXPECT_THAT(outcome.out, HasSubstr("NCCL_SOCKET_IFNAME=nothing7 names no interface of it"));
 }
 
+// One rank stands behind others at its core, wherever that is.
+void DoctorFindsASlowCore() {
+  const std::string worker = NewPath("worker");
+  std::ofstream(worker) << "#!/bin/sh\n"
+                           "[ \"$OMPI_COMM_WORLD_RANK\" = 1 ] || exec worker/worker \"$@\"\n"
+                           "hogs=\n"
+                           "for core in $(seq \"$(nproc)\"); do\n"
+                           "  timeout 20 sh -c 'while :; do :; done' & hogs=\"$hogs $!\"\n"
+                           "done\n"
+                           "nice -n 12 worker/worker \"$@\"\n"
+                           "status=$?\n"
+                           "kill $hogs\n"
+                           "exit $status\n";
+  chmod(worker.c_str(), 0755);
+  EXPECT_THAT(Doctor("--np=3 --port=0 --worker=" + worker).out,
+              ContainsRegex("\nwarning +cores +rank 1 on .*: its core does [1-9]"));
+}
+
 // Ranks that do not meet are asked alone.
 void DoctorWorker() {
+  DoctorFindsASlowCore();
   EXPECT_THAT(Doctor("--worker=/nowhere/worker").err, HasSubstr("/nowhere/worker"));
   const std::string worker = NewPath("worker");
   std::ofstream(worker) << "#!/bin/sh\n[ \"$3\" = --alone ] && exec " << "worker/worker"
@@ -368,7 +417,7 @@ void DoctorWorker() {
 FlagCases MachinesCases() {
   FlagCases cases = {
       HelpCase(kSkein, "topo"),
-      {{"topo", "--json"}, TopoPrintsJson},
+      {{"topo", "--json"}, [] { TopoPrintsJson(), TopoReadsByteOrderMarks(); }},
       {{"topo", "--svg"}, TopoSvg},
       {{"topo", "--dot"}, TopoDot},
       {{"topo", "--probe"}, TopoProbe},

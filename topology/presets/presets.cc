@@ -374,6 +374,8 @@ absl::StatusOr<Topology> MakePreset(std::string_view name, int32_t nodes, std::s
     return absl::InvalidArgumentError(
         absl::StrCat(nodes, " nodes cannot be: 1 to ", kMaxHosts, " can"));
   }
+  SKEIN_ASSIGN_OR_RETURN(const Fabric between,
+                         MakeFabric(fabric.empty() ? machine->fabric : fabric));
   Topology topology{.name = machine->preset.name};
   Host host = HostOf(*machine);
   if (nodes == 1) {
@@ -384,7 +386,7 @@ absl::StatusOr<Topology> MakePreset(std::string_view name, int32_t nodes, std::s
     host.name = absl::StrCat("node", i);
     topology.hosts.push_back(host);
   }
-  SKEIN_ASSIGN_OR_RETURN(topology.fabric, MakeFabric(fabric.empty() ? machine->fabric : fabric));
+  topology.fabric = between;
   return topology;
 }
 

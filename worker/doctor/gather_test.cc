@@ -17,6 +17,7 @@
 namespace skein::worker {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using topology::RankFacts;
@@ -119,6 +120,11 @@ TEST(GatherTest, CardsTellOfErrorsAndLanes) {
   topology::PlantedNvml nvml(2);
   nvml[1].ecc = 1;
   nvml[1].errors_since_boot = 3;
+  nvml[0].max_clock = 1980;
+  nvml[0].clock = 345;
+  nvml[0].reasons = 0x40;  // hardware's protection from heat
+  for (int gpu = 0; gpu < 2; ++gpu) nvml.Connect(gpu, "00000000:C1:00.0", 4, /*to_switch=*/true);
+  nvml[1].link[2].active = 0;
   const topology::FakeSys sys;
   for (const char* bus : {"0000:10:00.0", "0000:11:00.0"}) {
     const std::string address = sys.Pci(std::string("pci0000:00/") + bus);
@@ -137,8 +143,29 @@ TEST(GatherTest, CardsTellOfErrorsAndLanes) {
   EXPECT_EQ(facts.cards[0].ecc_errors, 0);
   EXPECT_EQ(facts.cards[1].ecc_errors, 3);
   EXPECT_EQ(facts.cards[1].pcie_width, 16);
+  EXPECT_THAT(facts.cards[0].slowed_by, ElementsAre(HasSubstr("heat")));
+  EXPECT_THAT(facts.cards[1].slowed_by, IsEmpty());
+  EXPECT_EQ(facts.cards[0].nvlinks_down, 0);
+  EXPECT_EQ(facts.cards[1].nvlinks_down, 1);
   options.cards = false;
   EXPECT_THAT(GatherFacts(options).cards, IsEmpty());
+}
+
+TEST(GatherTest, NicsTellOfTheirRateAndRdma) {
+  const topology::FakeSys sys;
+  sys.Rdma("mlx5_0", "pci0000:15/0000:15:01.0/0000:16:00.0", "400 Gb/sec (4X NDR)\n",
+           "InfiniBand\n", "4: ACTIVE\n");
+  sys.Net("ens1", "pci0000:80/0000:80:01.0/0000:81:00.0", "25000\n");
+  GatherOptions options;
+  options.detect = {.root = sys.root(), .nvml_libraries = {"/nowhere"}};
+  const RankFacts facts = GatherFacts(options);
+  ASSERT_EQ(facts.cards.size(), 2u);
+  EXPECT_EQ(facts.cards[0].name, "mlx5_0");
+  EXPECT_EQ(facts.cards[0].bytes_per_s, 50e9);
+  EXPECT_TRUE(facts.cards[0].rdma);
+  EXPECT_EQ(facts.cards[1].name, "ens1");
+  EXPECT_EQ(facts.cards[1].bytes_per_s, 3.125e9);
+  EXPECT_FALSE(facts.cards[1].rdma);
 }
 
 }  // namespace

@@ -61,6 +61,8 @@ constexpr absl::Duration kTimeout = absl::Minutes(1);
 constexpr absl::Duration kStageTime = absl::Microseconds(1500);
 static_assert(kStageTime > comm::kSpin);
 
+bool IsPowerOfTwo(int value) { return (value & (value - 1)) == 0; }
+
 class ExchangeProbe {
  public:
   ExchangeProbe(comm::MpiRuntime& mpi, const ExchangeProbeOptions& options)
@@ -72,7 +74,8 @@ class ExchangeProbe {
     const int ranks = places_.least_local;
     SKEIN_ASSIGN_OR_RETURN(const bool crowded, SomeHostIsCrowded());
     for (int size = 2; size <= ranks; ++size) {
-      if (ranks % size != 0) continue;
+      // Plans have shards of powers of two where others do not divide the ranks, too.
+      if (ranks % size != 0 && !IsPowerOfTwo(size)) continue;
       SKEIN_RETURN_IF_ERROR(TimeGroups(size, /*alone=*/false));
       if (!crowded || size == ranks) continue;
       // Stages that wait poll meanwhile.
@@ -173,8 +176,8 @@ class ExchangeProbe {
     return array;
   }
 
-  // Seconds of a call, of as many samples as rank 0 says, so that all ranks make as many; those
-  // that are `idle` make none.
+  // Seconds of a call, of as many samples as the slowest rank takes time for, so that all make as
+  // many; those that are `idle` make none.
   // `computes`: how long a call takes beside what is measured, which is left out.
   absl::StatusOr<Sampled> Time(bool idle, absl::FunctionRef<absl::Status()> call,
                                absl::Duration computes = absl::ZeroDuration()) {
@@ -189,14 +192,16 @@ class ExchangeProbe {
       SKEIN_RETURN_IF_ERROR(call());  // what meets or is chosen at the first time
       SKEIN_RETURN_IF_ERROR(time());
     }
+    const auto mine = static_cast<int32_t>(idle ? 0 : 1e6 * std::min(seconds.front(), 1e3));
+    std::vector<int32_t> us(mpi_.size());
+    SKEIN_RETURN_IF_ERROR(mpi_.world().AllGather(HostView(absl::MakeConstSpan(&mine, 1)),
+                                                 HostView(absl::MakeSpan(us)), kHostStream));
     const absl::Duration first =
-        idle ? absl::ZeroDuration() : absl::Seconds(seconds.front()) + computes;
+        absl::Microseconds(*std::max_element(us.begin(), us.end())) + computes;
     const double fit = absl::FDivDuration(kBudget, std::max(first, absl::Microseconds(1)));
     const int least = first > kLong ? kLongSamples : kLeastSamples;
-    auto samples = static_cast<int32_t>(std::clamp<double>(fit, least, kMostSamples));
-    SKEIN_RETURN_IF_ERROR(
-        mpi_.world().Broadcast(HostView(absl::MakeSpan(&samples, 1)), 0, kHostStream));
-    for (int32_t i = 0; !idle && i < samples; ++i) SKEIN_RETURN_IF_ERROR(time());
+    const int samples = static_cast<int>(std::clamp<double>(fit, least, kMostSamples));
+    for (int i = 0; !idle && i < samples; ++i) SKEIN_RETURN_IF_ERROR(time());
     return idle ? Sampled{} : Summarise(std::move(seconds));
   }
 
@@ -245,9 +250,12 @@ class ExchangeProbe {
                              }));
       Add(gathers, bytes, gather.median / kCalls, gather.spread);
     }
-    if (like.alone && !crowded_) return absl::OkStatus();
-    probed_.curves.push_back(std::move(sums));
-    probed_.curves.push_back(std::move(gathers));
+    // Ranks of a host that had no part know them from its first one.
+    const int first = places_.FirstOf(host());
+    for (const ExchangeCurve* const curve : {&sums, &gathers}) {
+      SKEIN_ASSIGN_OR_RETURN(const std::vector<ExchangeCurve> all, GatherCurves(mpi_, *curve));
+      if (!like.alone || crowded_) probed_.curves.push_back(all[first]);
+    }
     return absl::OkStatus();
   }
 
@@ -396,14 +404,26 @@ class ExchangeProbe {
                                             return {0, places_.host[rank]};
                                           }),
                                    {.ranks = places_.hosts, .across = true}));
-    SKEIN_ASSIGN_OR_RETURN(ExchangeCurve hops,
-                           TimeHops(PlanOf(mpi_.size(), 2, /*stages=*/true, [&](int rank) -> Seat {
-                             if (places_.local[rank] > 0 || places_.host[rank] > 1) return {};
-                             return {0, places_.host[rank]};
-                           })));
-    hops.across = true;
-    SKEIN_RETURN_IF_ERROR(ShareCurve(mpi_, hops));  // of two hosts, for all
-    probed_.curves.push_back(std::move(hops));
+    // Pairs of hosts at the same time, and each host in some pair: the slowest one counts, since
+    // any may be where a plan cuts.
+    ExchangeCurve slowest;
+    for (int round = 0; round < 1 + places_.hosts % 2; ++round) {
+      SKEIN_ASSIGN_OR_RETURN(
+          const ExchangeCurve hops,
+          TimeHops(PlanOf(mpi_.size(), 2, /*stages=*/true, [&](int rank) -> Seat {
+            if (places_.local[rank] > 0) return {};
+            const int at = places_.host[rank];
+            const int other = PartnerIn(round, at, places_.hosts);
+            if (other < 0) return {};
+            return {std::min(at, other), at < other ? 0 : 1};
+          })));
+      SKEIN_ASSIGN_OR_RETURN(const std::vector<ExchangeCurve> all, GatherCurves(mpi_, hops));
+      for (const ExchangeCurve& of : all) {
+        if (slowest.times.empty() || of.times.back().time > slowest.times.back().time) slowest = of;
+      }
+    }
+    slowest.across = true;
+    probed_.curves.push_back(std::move(slowest));
     return absl::OkStatus();
   }
 
@@ -418,15 +438,19 @@ class ExchangeProbe {
 
 }  // namespace
 
-absl::Status ShareCurve(comm::MpiRuntime& mpi, topology::ExchangeCurve& curve) {
+absl::StatusOr<std::vector<ExchangeCurve>> GatherCurves(comm::MpiRuntime& mpi,
+                                                        const ExchangeCurve& mine) {
   // By JSON, as all that hosts tell of each other.
   topology::Topology topology;
-  topology.hosts = {{.name = "host", .cores = 1, .exchanges = {curve}}};
+  topology.hosts = {{.exchanges = {mine}}};
   SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                          comm::GatherStrings(mpi.world(), convert::TopologyToJson(topology)));
-  SKEIN_ASSIGN_OR_RETURN(const topology::Topology told, convert::TopologyFromJson(all.front()));
-  curve = told.hosts.front().exchanges.front();
-  return absl::OkStatus();
+  std::vector<ExchangeCurve> curves;
+  for (const std::string& json : all) {
+    SKEIN_ASSIGN_OR_RETURN(const topology::Topology told, convert::TopologyFromJson(json));
+    curves.push_back(told.hosts.front().exchanges.front());
+  }
+  return curves;
 }
 
 absl::StatusOr<ProbedExchanges> ProbeExchanges(comm::MpiRuntime& mpi,

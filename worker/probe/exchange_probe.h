@@ -30,9 +30,9 @@ struct PairRate {
 };
 
 struct ProbedExchanges {
-  // Within this host, by groups of 2 and more ranks that divide the host's, of all groups at once
-  // and, where it has fewer cores than ranks, of one `alone`; and `across`, of one rank of
-  // each host and of two.
+  // Within this host, by groups of as many ranks as divide the host's, and of 2, 4, 8, ..., of all
+  // groups at once and, where it has fewer cores than ranks, of one `alone`; and `across`, of one
+  // rank of each host, and of two, which are the slowest pair.
   std::vector<topology::ExchangeCurve> curves;
   std::vector<PairRate> pairs;  // of this host
 };
@@ -42,7 +42,8 @@ struct ProbedExchanges {
 absl::StatusOr<ProbedExchanges> ProbeExchanges(comm::MpiRuntime& mpi,
                                                const ExchangeProbeOptions& options);
 
-// What rank 0 has, on all ranks. A call of all ranks.
-absl::Status ShareCurve(comm::MpiRuntime& mpi, topology::ExchangeCurve& curve);
+// What each rank has, by rank. A call of all ranks.
+absl::StatusOr<std::vector<topology::ExchangeCurve>> GatherCurves(
+    comm::MpiRuntime& mpi, const topology::ExchangeCurve& mine);
 
 }  // namespace skein::worker

@@ -15,8 +15,18 @@ namespace {
 using topology::Exchange;
 using topology::ExchangeCurve;
 
-// Each group size that divides the ranks has a curve of sums and one of gathers, on every rank; two
-// ranks next to each other have a way, and a rank that is left over waits for them.
+// Sizes of groups, of which those that leave no rank over, and powers of two.
+std::vector<int> Sizes(int most, int ranks) {
+  std::vector<int> sizes;
+  for (int size = 2; size <= most; ++size) {
+    if (ranks % size == 0 || (size & (size - 1)) == 0) sizes.push_back(size);
+  }
+  return sizes;
+}
+
+// Each size of groups has a curve of sums and one of gathers, on every rank, that of its group or,
+// where it is left over, of the first one; two ranks next to each other have a way, and a rank that
+// is left over waits for them.
 TEST(ExchangeProbeTest, MeasuresEachGroup) {
   constexpr int32_t kEnough = 1024;
   comm::MpiRuntime& mpi = comm::TestRuntime();
@@ -46,12 +56,8 @@ TEST(ExchangeProbeTest, MeasuresEachGroup) {
     EXPECT_GT(curve.times.back().time, absl::ZeroDuration());
     EXPECT_LT(curve.times.back().time, absl::Seconds(1));
   }
-  std::vector<int> sizes;
-  for (int size = 2; size <= mpi.size(); ++size) {
-    if (mpi.size() % size == 0) sizes.push_back(size);
-  }
-  EXPECT_EQ(sums, sizes);
-  EXPECT_EQ(gathers, sizes);
+  EXPECT_EQ(sums, Sizes(mpi.size(), mpi.size()));
+  EXPECT_EQ(gathers, sums);
   EXPECT_EQ(hops, std::vector<int>{2});
   EXPECT_EQ(hops_to_awake, std::vector<int>{2});
   ASSERT_FALSE(probed.pairs.empty());
@@ -72,11 +78,7 @@ TEST(ExchangeProbeTest, GroupsOfACrowdedHostAreMeasuredAlone) {
   for (const ExchangeCurve& curve : probed.curves) {
     if (curve.exchange == Exchange::kAllReduce && curve.alone) alone.push_back(curve.ranks);
   }
-  std::vector<int> sizes;
-  for (int size = 2; size < mpi.size(); ++size) {
-    if (mpi.size() % size == 0) sizes.push_back(size);
-  }
-  EXPECT_EQ(alone, mpi.rank() == 0 ? sizes : std::vector<int>());
+  EXPECT_EQ(alone, mpi.rank() == 0 ? Sizes(mpi.size() - 1, mpi.size()) : std::vector<int>());
 }
 
 }  // namespace

@@ -17,6 +17,10 @@ Places::Places(const comm::MpiRuntime& mpi) {
   least_local = *std::min_element(count.begin(), count.end());
 }
 
+int Places::FirstOf(int of_host) const {
+  return static_cast<int>(std::find(host.begin(), host.end(), of_host) - host.begin());
+}
+
 int PartnerIn(int round, int at, int count) {
   // The circle method: the last seat stays, the others move on. One too many meets nobody.
   const int seats = count + count % 2;

@@ -17,6 +17,9 @@ struct Places {
   int least_local = 0;  // ranks that each host has at least
 
   explicit Places(const comm::MpiRuntime& mpi);
+
+  // The first rank of a host.
+  int FirstOf(int of_host) const;
 };
 
 // Whom one of `count` meets in a round; -1: nobody. In count - 1 rounds (one more where count is

@@ -350,7 +350,10 @@ class HostProbe {
           ProbeTokenReturn(mpi_, device,
                            {.plan = plan, .device_comm = options_.device_comm, .hop = hop}));
       curve.across = across;
-      if (across) SKEIN_RETURN_IF_ERROR(ShareCurve(mpi_, curve));
+      if (across) {
+        SKEIN_ASSIGN_OR_RETURN(std::vector<topology::ExchangeCurve> all, GatherCurves(mpi_, curve));
+        curve = std::move(all.front());
+      }
       host_.exchanges.push_back(std::move(curve));
       return absl::OkStatus();
     };

@@ -21,7 +21,7 @@ struct HostProbeOptions {
 
 // Fills in what `topology`, this rank's host alone, lacks: rates of its cores or, where ranks
 // compute on GPUs, of these; links, exchanges, and the fabric where the job has several hosts. A
-// call of all ranks, one to a device. Takes some 3 to 6 s on CPUs, on GPUs some 5 s and 2 s a pair;
+// call of all ranks, one to a device. Takes some 2 to 5 s on CPUs, on GPUs some 5 s and 2 s a pair;
 // 0.5 GiB of memory a rank, or 10 GiB of a GPU. Errors are those of back ends and exchanges.
 absl::Status ProbeHosts(comm::MpiRuntime& mpi, const HostProbeOptions& options,
                         topology::Topology& topology);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <set>
 #include <utility>
 
@@ -26,6 +27,7 @@
 #include "topology/pci_address.h"
 #include "topology/presets/presets.h"
 #include "worker/probe/figures.h"
+#include "worker/probe/figures_key.h"
 #include "worker/probe/host_probe.h"
 #include "worker/probe/probe_cache.h"
 
@@ -54,7 +56,7 @@ class Finder {
     SKEIN_RETURN_IF_ERROR(Detect());
     OpenLock();
     if (!options_.figures_file.empty()) return RunGiven();
-    const std::string key = Key();
+    SKEIN_ASSIGN_OR_RETURN(const std::string key, Key());
     SKEIN_ASSIGN_OR_RETURN(bool kept, ReadKeptEverywhere(key));
     const bool wanted =
         options_.probing == Probing::kAlways || (options_.probing == Probing::kWhenNew && !kept);
@@ -135,6 +137,7 @@ class Finder {
         Tell(absl::StrJoin({device.device.name, device.pci_address,
                             absl::StrCat(device.device.memory_bytes), device.uuid},
                            "\t")));
+    nics_ = host.interconnect.nics;
     if (!is_gpu()) {
       host.interconnect = {};
       return absl::OkStatus();
@@ -172,18 +175,24 @@ class Finder {
     return absl::OkStatus();
   }
 
-  // All that the figures depend on.
-  std::string Key() const {
-    const topology::Host& host = found_.topology.hosts.front();
-    std::string key = absl::StrFormat(
-        "skein %s, probe %d: %s on %s, %d cores, %s; ranks %d of %d; %s", kVersion, kEdition,
-        host.name, host.cpu, host.cores, FirstLine("/proc/sys/kernel/osrelease"), mpi_.local_size(),
-        mpi_.size(), std::string(DeviceCommName(options_.device_comm)));
-    for (const topology::Gpu& gpu : host.interconnect.gpus) {
-      absl::StrAppend(&key, "; ", gpu.model, " at ", gpu.bus_id);
+  absl::StatusOr<std::string> Key() {
+    FiguresOf of = {.version = kVersion,
+                    .edition = kEdition,
+                    .host = &found_.topology.hosts.front(),
+                    .kernel = FirstLine("/proc/sys/kernel/osrelease"),
+                    .driver = is_gpu() ? FirstLine("/proc/driver/nvidia/version") : "",
+                    .local_ranks = mpi_.local_size(),
+                    .ranks = mpi_.size(),
+                    .device_comm = options_.device_comm,
+                    .nics = nics_};
+    for (const char* name : {"OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude",
+                             "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA"}) {
+      if (const char* const value = std::getenv(name)) {
+        absl::StrAppend(&of.networks, of.networks.empty() ? "" : " ", name, "=", value);
+      }
     }
-    if (is_gpu()) absl::StrAppend(&key, "; ", FirstLine("/proc/driver/nvidia/version"));
-    return key;
+    SKEIN_ASSIGN_OR_RETURN(of.hosts, comm::GatherStrings(mpi_.world(), of.host->name));
+    return FiguresKey(of);
   }
 
   absl::StatusOr<bool> ReadKeptEverywhere(const std::string& key) {
@@ -247,6 +256,7 @@ class Finder {
   const JobTopologyOptions& options_;
   JobTopology found_;
   std::optional<topology::Topology> kept_;
+  std::vector<topology::Nic> nics_;  // of this host
   std::set<std::string> uuids_;
   bool shares_ = false;
   bool locks_ = false;

@@ -1,0 +1,34 @@
+#include "worker/probe/figures_key.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace skein::worker {
+
+std::string FiguresKey(const FiguresOf& of) {
+  const topology::Host& host = *of.host;
+  std::string key = absl::StrFormat(
+      "skein %s, probe %d: %s on %s, %d cores, %s; ranks %d of %d; %s", std::string(of.version),
+      of.edition, host.name, host.cpu, host.cores, of.kernel, of.local_ranks, of.ranks,
+      std::string(DeviceCommName(of.device_comm)));
+  for (const topology::Gpu& gpu : host.interconnect.gpus) {
+    absl::StrAppend(&key, "; ", gpu.model, " at ", gpu.bus_id);
+  }
+  if (!of.driver.empty()) absl::StrAppend(&key, "; ", of.driver);
+  std::vector<std::string> hosts = of.hosts;
+  std::sort(hosts.begin(), hosts.end());
+  hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
+  if (hosts.size() < 2) return key;
+  absl::StrAppend(&key, "; hosts ", absl::StrJoin(hosts, " "));
+  for (const topology::Nic& nic : of.nics) {
+    absl::StrAppend(&key, "; ", nic.name, " ", nic.device, " at ", nic.bus_id, " of ",
+                    nic.bytes_per_s, " B/s");
+  }
+  if (!of.networks.empty()) absl::StrAppend(&key, "; over ", of.networks);
+  return key;
+}
+
+}  // namespace skein::worker
