@@ -1,5 +1,6 @@
 #include "worker/rank.h"
 
+#include <malloc.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -158,6 +159,7 @@ class Rank {
     lock_ = std::move(found.lock);
     if (mpi_.local_rank() == 0) spdlog::info("figures of this host: {}", found.says);
     if (!found.measured || device.device.kind == DeviceKind::kCpu) return found;
+    malloc_trim(0);  // what it has freed: plans count what ranks take
     // Libraries that were opened for it have taken memory.
     SKEIN_ASSIGN_OR_RETURN(const RankDevice now,
                            FindDevice(mpi_, options_.device, options_.oversubscribe_devices));

@@ -353,7 +353,7 @@ v1::Topology ToProto(const topology::Topology& topology) {
 }
 
 absl::StatusOr<topology::Topology> FromProto(const v1::Topology& wire) {
-  topology::Topology topology{.name = Name(wire.name())};
+  topology::Topology topology{.name = Printable(wire.name())};  // maybe a sentence
   int64_t left = kMaxReadBytes;
   for (int i = 0; i < wire.hosts_size(); ++i) {
     const std::string where = absl::StrCat("hosts[", i, "]");

@@ -419,6 +419,7 @@ class ExchangeProbe {
           })));
       SKEIN_ASSIGN_OR_RETURN(const std::vector<ExchangeCurve> all, GatherCurves(mpi_, hops));
       for (const ExchangeCurve& of : all) {
+        if (of.times.empty()) continue;
         if (slowest.times.empty() || of.times.back().time > slowest.times.back().time) slowest = of;
       }
     }
@@ -443,10 +444,16 @@ absl::StatusOr<std::vector<ExchangeCurve>> GatherCurves(comm::MpiRuntime& mpi,
   // By JSON, as all that hosts tell of each other.
   topology::Topology topology;
   topology.hosts = {{.exchanges = {mine}}};
-  SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                         comm::GatherStrings(mpi.world(), convert::TopologyToJson(topology)));
+  SKEIN_ASSIGN_OR_RETURN(
+      const std::vector<std::string> all,
+      comm::GatherStrings(mpi.world(),
+                          mine.times.empty() ? "" : convert::TopologyToJson(topology)));
   std::vector<ExchangeCurve> curves;
   for (const std::string& json : all) {
+    if (json.empty()) {  // of a rank that had no part
+      curves.emplace_back();
+      continue;
+    }
     SKEIN_ASSIGN_OR_RETURN(const topology::Topology told, convert::TopologyFromJson(json));
     curves.push_back(told.hosts.front().exchanges.front());
   }

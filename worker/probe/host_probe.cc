@@ -37,6 +37,7 @@
 #include "worker/probe/layer_probe.h"
 #include "worker/probe/mean_rates.h"
 #include "worker/probe/samples.h"
+#include "worker/probe/sum_probe.h"
 #include "worker/probe/token_probe.h"
 
 namespace skein::worker {
@@ -86,7 +87,11 @@ class HostProbe {
     host_.exchanges = std::move(exchanges.curves);
     SetLinks(exchanges.pairs);
     SetFabric();
-    return is_gpu() && mpi_.size() > 1 ? ProbeTokens(exchanges.pairs) : absl::OkStatus();
+    if (!is_gpu() || mpi_.size() == 1) return absl::OkStatus();
+    absl::StatusOr<BenchDevice> gpu = Gpu();
+    SKEIN_RETURN_IF_ERROR(Agree(gpu.status()));
+    SKEIN_RETURN_IF_ERROR(ProbeSumsOfSteps(*gpu));
+    return ProbeTokens(exchanges.pairs, *gpu);
   }
 
   // Whose shards are the ranks of a host.
@@ -252,9 +257,7 @@ class HostProbe {
     Say("reads and products");
     SKEIN_ASSIGN_OR_RETURN(const kernels::CudaRates ceilings,
                            kernels::MeasureCudaRates(options_.device.gpu));
-    BenchDevice device{.device = options_.device, .threads = options_.threads};
-    SKEIN_ASSIGN_OR_RETURN(device.backend, kernels::MakeCudaBackend({.device = options_.device.gpu,
-                                                                     .threads = options_.threads}));
+    SKEIN_ASSIGN_OR_RETURN(BenchDevice device, Gpu());
     SKEIN_ASSIGN_OR_RETURN(gpu->rates, ProbeLayers(device, {.hooks = Hooks()}));
     SKEIN_ASSIGN_OR_RETURN(ProbedAttention probed, ProbeAttention(device, {.hooks = Hooks()}));
     gpu->rates.attention = std::move(probed.rates);
@@ -329,16 +332,45 @@ class HostProbe {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<BenchDevice> Gpu() {
+    BenchDevice device{.device = options_.device, .threads = options_.threads};
+    SKEIN_ASSIGN_OR_RETURN(device.backend, kernels::MakeCudaBackend({.device = options_.device.gpu,
+                                                                     .threads = options_.threads}));
+    return device;
+  }
+
+  // Groups of a host at the same time, as replicas compute.
+  absl::Status ProbeSumsOfSteps(BenchDevice& device) {
+    const Places places(mpi_);
+    for (topology::ExchangeCurve& curve : host_.exchanges) {
+      if (curve.exchange != topology::Exchange::kAllReduce || curve.across ||
+          !CanProbeSums(curve.ranks)) {
+        continue;
+      }
+      Say(absl::StrCat("sums of steps of ", curve.ranks, " ranks"));
+      const int groups = places.least_local / curve.ranks;
+      const plan::Plan plan =
+          PlanOf(mpi_.size(), curve.ranks, /*stages=*/false, [&](int rank) -> Seat {
+            const int at = places.local[rank];
+            if (at >= groups * curve.ranks) return {};
+            return {places.host[rank] * groups + at / curve.ranks, at % curve.ranks};
+          });
+      SKEIN_ASSIGN_OR_RETURN(
+          const topology::ExchangeCurve mine,
+          ProbeSums(mpi_, device,
+                    {.plan = plan, .ranks = curve.ranks, .device_comm = options_.device_comm}));
+      SKEIN_ASSIGN_OR_RETURN(const std::vector<topology::ExchangeCurve> all,
+                             GatherCurves(mpi_, mine));
+      curve = WithSumsOfSteps(std::move(curve), all[places.FirstOf(mpi_.host_of(mpi_.rank()))]);
+    }
+    return absl::OkStatus();
+  }
+
   // What hosts take to return tokens, over two ranks of each host and over two hosts. Messages
   // between cores are measured as hosts wait for them; a GPU's host has more to do.
-  absl::Status ProbeTokens(const std::vector<PairRate>& pairs) {
+  absl::Status ProbeTokens(const std::vector<PairRate>& pairs, BenchDevice& device) {
     Say("tokens from the last stage to the first");
     const Places places(mpi_);
-    BenchDevice device{.device = options_.device, .threads = options_.threads};
-    auto backend =
-        kernels::MakeCudaBackend({.device = options_.device.gpu, .threads = options_.threads});
-    SKEIN_RETURN_IF_ERROR(Agree(backend.status()));
-    device.backend = *std::move(backend);
     const auto probe = [&](bool across, const topology::LinkRate& hop) -> absl::Status {
       const plan::Plan plan = PlanOf(mpi_.size(), 2, /*stages=*/true, [&](int rank) -> Seat {
         const int host = places.host[rank], local = places.local[rank];

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/file.h"
+#include "base/printable.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "proto/convert/machines_json.h"
@@ -34,7 +35,8 @@ std::optional<topology::Topology> ReadKept(const std::string& folder, const std:
       ReadFile(PathOf(folder, key), convert::kMaxTopologyBytes);
   if (!text.ok()) return std::nullopt;
   absl::StatusOr<topology::Topology> kept = convert::TopologyFromJson(*text);
-  if (!kept.ok() || kept->name != key || kept->hosts.size() != 1) return std::nullopt;
+  // As topologies have names.
+  if (!kept.ok() || kept->name != Printable(key) || kept->hosts.size() != 1) return std::nullopt;
   return *std::move(kept);
 }
 

@@ -49,6 +49,16 @@ TEST_F(ProbeCacheTest, KeepsByKey) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
 }
 
+// Of many cards and hosts it is long.
+TEST_F(ProbeCacheTest, KeysMayBeLong) {
+  for (const size_t size : {300u, 3000u}) {
+    const std::string key = std::string(size, 'x') + "\n";
+    SKEIN_ASSERT_OK(Keep(folder_, key, Measured()));
+    EXPECT_TRUE(ReadKept(folder_, key).has_value()) << size;
+    EXPECT_FALSE(ReadKept(folder_, key + "y").has_value()) << size;
+  }
+}
+
 TEST_F(ProbeCacheTest, WhatIsGarbledOrOfAnotherKeyIsNothing) {
   SKEIN_ASSERT_OK(Keep(folder_, "this host", Measured()));
   const std::string path = std::filesystem::directory_iterator(folder_)->path().string();

@@ -1,0 +1,38 @@
+// Measures what the sums of shards take in the very steps that have them.
+//
+// A GPU's steps of few rows are one kernel, in which a sum takes less than between kernels of a
+// Program of sums. So a model decodes in shards, and so does each shard alone, as a model of its
+// size: what the first takes longer is its sums.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "parallel/comm/mpi/mpi_runtime.h"
+#include "parallel/plan/plan.h"
+#include "topology/rates.h"
+#include "worker/bench/bench_device.h"
+#include "worker/device_comm.h"
+
+namespace skein::worker {
+
+// Whether shards of so many ranks have a whole number of the model's heads.
+bool CanProbeSums(int ranks);
+
+struct SumProbeOptions {
+  plan::Plan plan;  // of groups of shards (group_plan.h)
+  int ranks = 2;    // of each group
+  DeviceComm device_comm = DeviceComm::kAuto;
+};
+
+// What a sum takes, by bytes: of some numbers of rows, ascending. A call of all ranks; of those
+// that are in no group the result is empty. Takes 4 GiB of a GPU's memory and a second. Errors are
+// those of the model's steps.
+absl::StatusOr<topology::ExchangeCurve> ProbeSums(comm::MpiRuntime& mpi, BenchDevice& device,
+                                                  const SumProbeOptions& options);
+
+// `measured` with these times instead of those of as few bytes. Pure.
+topology::ExchangeCurve WithSumsOfSteps(topology::ExchangeCurve measured,
+                                        const topology::ExchangeCurve& of_steps);
+
+}  // namespace skein::worker
