@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <string>
 #include <thread>
@@ -190,17 +191,28 @@ INSTANTIATE_TEST_SUITE_P(
         PipelineFault{2, "tokens of replica 0:2:before:send 5", "never entered send 5 to rank 0"}),
     [](const auto& info) { return absl::StrCat("rank_", info.param.rank, "_", info.index); });
 
-// Of those that compute; a leader's first thread schedules.
-pid_t BusiestThread(pid_t process) {
-  pid_t busiest = -1;
-  int64_t most = -1;
+// For how long each thread has run, but the first one: a leader's schedules.
+std::map<pid_t, int64_t> RunTimes(pid_t process) {
+  std::map<pid_t, int64_t> times;
   const std::string tasks = absl::StrCat("/proc/", process, "/task");
   for (const auto& entry : std::filesystem::directory_iterator(tasks)) {
     const pid_t thread = std::stoi(entry.path().filename());
     std::ifstream file(entry.path() / "schedstat");
     int64_t run_ns = 0;
-    if (thread == process || !(file >> run_ns) || run_ns <= most) continue;
-    most = run_ns;
+    if (thread != process && file >> run_ns) times[thread] = run_ns;
+  }
+  return times;
+}
+
+// Of those that compute: the one that ran for the longest since `before`, whatever loading took.
+pid_t BusiestThread(pid_t process, const std::map<pid_t, int64_t>& before) {
+  pid_t busiest = -1;
+  int64_t most = 0;
+  for (const auto& [thread, run_ns] : RunTimes(process)) {
+    const auto then = before.find(thread);
+    const int64_t ran = run_ns - (then == before.end() ? 0 : then->second);
+    if (ran <= most) continue;
+    most = ran;
     busiest = thread;
   }
   return busiest;
@@ -210,9 +222,10 @@ TEST(HangTest, AJobOfOneRankThatHangsEndsAfterTheDeadline) {
   Cluster cluster({.layout = "tp=1,pp=1", .coordinator_flags = {"--replica-wait=0s"}});
   Process& job = cluster.StartJob(1, {"--step-timeout=4s"});
   ASSERT_TRUE(cluster.WaitForServing(1));
-  ASSERT_TRUE(cluster.Generate(GreedyRequest("ROMEO:", 200)).status.ok());
   const pid_t rank = cluster.ServingJob(0).ranks(0).pid();
-  StoppedThread stopped(BusiestThread(rank));
+  const std::map<pid_t, int64_t> before = RunTimes(rank);
+  ASSERT_TRUE(cluster.Generate(GreedyRequest("ROMEO:", 400)).status.ok());
+  StoppedThread stopped(BusiestThread(rank, before));
   ASSERT_EQ(stopped.error(), "") << "no thread can be stopped";
   std::string error;
   std::thread request([&] { error = cluster.Generate(GreedyRequest("JULIET:", kLong)).error; });

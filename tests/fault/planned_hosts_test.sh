@@ -103,7 +103,8 @@ cat >"$work/three.py" <<'PYTHON'
 import json, sys
 hosts = json.load(open(sys.argv[1]))
 rate = float(hosts["fabric"]["link"]["bytes_per_s"])
-assert 15e6 < rate < 40e6, rate  # of 30 MB/s
+# One way of the slow pair has 30 MB/s, the other one 100.
+assert 20e6 < rate < 55e6, rate
 for host in hosts["hosts"]:
     across = {curve["exchange"]: curve["times"] for curve in host["exchanges"] if curve.get("across")}
     assert all(time["us"] > 1 for time in across["send_receive"]), host
