@@ -177,6 +177,7 @@ absl::Status CheckHost(const std::string& where, const Host& host) {
                                       static_cast<double>(host.numa_nodes[i].memory_bytes)));
   }
   SKEIN_RETURN_IF_ERROR(CheckInterconnect(where + ".interconnect", host.interconnect));
+  SKEIN_RETURN_IF_ERROR(CheckInterconnect(where + ".whole", host.whole));
   SKEIN_RETURN_IF_ERROR(CheckRates(where + ".core_rates", host.core_rates));
   for (size_t i = 0; i < host.links.size(); ++i) {
     const std::string at = absl::StrCat(where, ".links[", i, "]");

@@ -36,6 +36,8 @@ struct Host {
   int64_t shm_bytes = 0;     // of /dev/shm, free; 0: not told
   std::vector<NumaNode> numa_nodes;
   Interconnect interconnect;
+  // Of all devices of the host, where `interconnect` has those of a job; empty: not told.
+  Interconnect whole;
   // Of a rank that computes on one core.
   DeviceRates core_rates;
   // Between two GPUs, by the path between them, each way; NVLink's is of one link. Path::kSelf's is

@@ -1,13 +1,87 @@
 #include "coordinator/cluster/join_hosts.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "topology/interconnect.h"
+#include "topology/pci_address.h"
 #include "topology/presets/presets.h"
 
 namespace skein::coordinator {
+namespace {
+
+using topology::Host;
+using topology::Interconnect;
+
+// Where a GPU is among all of its host; -1: nobody has told.
+int PlaceOf(const topology::Gpu& gpu, const Interconnect& whole) {
+  const std::string address = topology::PciAddress(gpu.bus_id);
+  for (size_t i = 0; i < whole.gpus.size(); ++i) {
+    if (!address.empty() && topology::PciAddress(whole.gpus[i].bus_id) == address) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+// A job that has all of a host's GPUs tells of them alone.
+Interconnect Whole(const Host& a, const Host& b) {
+  Interconnect most;
+  for (const Host* const host : {&a, &b}) {
+    for (const Interconnect* const of : {&host->whole, &host->interconnect}) {
+      if (of->gpus.size() > most.gpus.size()) most = *of;
+    }
+  }
+  return most;
+}
+
+// Adds the GPUs that another job has of the same host, connected as the whole host is.
+absl::Status AddGpus(const Host& from, Host& host) {
+  const Interconnect whole = Whole(host, from);
+  Interconnect joined = {.nics = whole.nics, .nvswitches = whole.nvswitches};
+  std::vector<size_t> places;
+  for (const std::vector<topology::Gpu>* const gpus :
+       {&host.interconnect.gpus, &from.interconnect.gpus}) {
+    for (const topology::Gpu& gpu : *gpus) {
+      const int place = PlaceOf(gpu, whole);
+      if (place < 0) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("several jobs have GPUs of ", host.name,
+                         ", and none has told how those are connected: ask that host (skein topo "
+                         "--probe --json)"));
+      }
+      if (std::find(places.begin(), places.end(), place) != places.end())
+        continue;  // both share it
+      places.push_back(place);
+      joined.gpus.push_back(gpu);
+      joined.gpus.back().name = absl::StrCat("GPU", joined.gpus.size() - 1);
+    }
+  }
+  for (size_t nic = 0; nic < whole.nics.size(); ++nic) places.push_back(whole.gpus.size() + nic);
+  for (const size_t a : places) {
+    std::vector<topology::Connection>& row = joined.connections.emplace_back();
+    for (const size_t b : places) row.push_back(whole.connections[a][b]);
+  }
+  host.interconnect = std::move(joined);
+  // What either has measured of groups.
+  for (const topology::ExchangeCurve& curve : from.exchanges) {
+    const auto alike = [&](const topology::ExchangeCurve& other) {
+      return other.exchange == curve.exchange && other.ranks == curve.ranks &&
+             other.across == curve.across && other.alone == curve.alone;
+    };
+    if (std::none_of(host.exchanges.begin(), host.exchanges.end(), alike)) {
+      host.exchanges.push_back(curve);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::StatusOr<topology::Topology> JoinHosts(std::vector<topology::Topology> of_jobs) {
   topology::Topology all;
@@ -26,13 +100,11 @@ absl::StatusOr<topology::Topology> JoinHosts(std::vector<topology::Topology> of_
       } else if (there->interconnect.gpus.empty()) {
         if (!host.interconnect.gpus.empty()) *there = std::move(host);
       } else if (!host.interconnect.gpus.empty()) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("several jobs have GPUs of ", host.name,
-                         ", and none has told how those are connected: ask that host (skein topo "
-                         "--probe --json)"));
+        SKEIN_RETURN_IF_ERROR(AddGpus(host, *there));
       }
     }
   }
+  for (topology::Host& host : all.hosts) host.whole = {};
   if (all.hosts.empty()) return absl::NotFoundError("no job is there whose hosts could be told of");
   topology::AssumeFigures(all);
   return all;

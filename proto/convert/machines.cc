@@ -247,6 +247,7 @@ v1::Host ToProto(const topology::Host& host) {
     to.set_memory_bytes(numa.memory_bytes);
   }
   Write(host.interconnect, *wire.mutable_interconnect());
+  if (!(host.whole == topology::Interconnect{})) Write(host.whole, *wire.mutable_whole());
   if (!(host.core_rates == topology::DeviceRates{})) {
     Write(host.core_rates, *wire.mutable_core_rates());
   }
@@ -305,6 +306,7 @@ absl::StatusOr<topology::Host> FromProto(const v1::Host& wire, int64_t& left) {
     numa.memory_bytes = wire.numa_nodes(i).memory_bytes();
   }
   SKEIN_ASSIGN_OR_RETURN(host.interconnect, Read(wire.interconnect(), left));
+  SKEIN_ASSIGN_OR_RETURN(host.whole, Read(wire.whole(), left));
   SKEIN_ASSIGN_OR_RETURN(host.core_rates, Read(wire.core_rates()));
   for (int i = 0; i < wire.links_size(); ++i) {
     const std::string where = absl::StrCat("links[", i, "]");

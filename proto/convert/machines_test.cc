@@ -39,6 +39,7 @@ topology::Topology Full() {
   host.interconnect.gpus[0].bus_id = "0000:06:00.0";
   host.interconnect.nics[0].device = "mlx5_0";
   host.interconnect.nics[0].bus_id = "0000:05:00.0";
+  host.whole = host.interconnect;
   return topology;
 }
 

@@ -287,7 +287,8 @@ absl::StatusOr<topology::Topology> GatherHosts(comm::MpiRuntime& mpi,
 }
 
 void KeepGpusOfRanks(const std::vector<RankGpu>& ranks, topology::Host& host) {
-  const topology::Interconnect all = std::move(host.interconnect);
+  host.whole = std::move(host.interconnect);
+  const topology::Interconnect& all = host.whole;
   topology::Interconnect& of = host.interconnect;
   of = {.nics = all.nics, .nvswitches = all.nvswitches};
   std::vector<int> places;  // among all devices; -1: not found
@@ -320,6 +321,7 @@ void KeepGpusOfRanks(const std::vector<RankGpu>& ranks, topology::Host& host) {
       }
     }
   }
+  if (all.gpus.size() == of.gpus.size()) host.whole = {};  // there are no others
 }
 
 }  // namespace skein::worker

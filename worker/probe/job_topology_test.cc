@@ -34,6 +34,7 @@ TEST(KeepGpusOfRanksTest, GpusStandInTheOrderOfTheirRanks) {
   ASSERT_EQ(of.nics.size(), all.nics.size());
   EXPECT_EQ(of.OfGpuAndNic(0, 2), all.OfGpuAndNic(5, 2));
   EXPECT_EQ(of.OfGpuAndNic(1, 0), all.OfGpuAndNic(1, 0));
+  EXPECT_EQ(host.whole, all);  // which has others, too
   topology::Topology whole{.hosts = {host}};
   SKEIN_EXPECT_OK(topology::CheckTopology(whole));
 }
