@@ -54,8 +54,10 @@ TEST(TopologyTest, WhatIsNotIsRefusedByItsPlace) {
   const std::vector<Fault> faults = {
       {"hosts: 0 of them", [](Topology& t) { t.hosts.clear(); }},
       {"hosts[1]: another host is called alpha", [](Topology& t) { t.hosts[1].name = "alpha"; }},
-      {"hosts[1]: it has no name", [](Topology& t) { t.hosts[1].name.clear(); }},
-      {"hosts[0]: 0 cores", [](Topology& t) { t.hosts[0].cores = 0; }},
+      {"hosts[0]: -1 cores", [](Topology& t) { t.hosts[0].cores = -1; }},
+      {"hosts[0]: 8193 cores", [](Topology& t) { t.hosts[0].cores = 8193; }},
+      {"hosts[0].whole: connections of 1 devices, where 0 are",
+       [](Topology& t) { t.hosts[0].whole.connections.resize(1); }},
       {"hosts[0]: -1 is no amount", [](Topology& t) { t.hosts[0].memory_bytes = -1; }},
       {"interconnect.gpus[1].memory_bytes: -5 is",
        [](Topology& t) { t.hosts[0].interconnect.gpus[1].memory_bytes = -5; }},
@@ -107,7 +109,6 @@ TEST(TopologyTest, WhatIsNotIsRefusedByItsPlace) {
       {"exchanges[0]: an exchange of 1", [](Topology& t) { t.hosts[1].exchanges[0].ranks = 1; }},
       {"exchanges[0].times[1]: its bytes",
        [](Topology& t) { t.hosts[1].exchanges[0].times[1].bytes = 0; }},
-      {"fabric: nothing is said", [](Topology& t) { t.fabric.link.bytes_per_s = 0; }},
   };
   for (const Fault& fault : faults) {
     Topology topology = Two();
