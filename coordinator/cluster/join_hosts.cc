@@ -45,9 +45,9 @@ absl::Status AddGpus(const Host& from, Host& host) {
   const Interconnect whole = Whole(host, from);
   Interconnect joined = {.nics = whole.nics, .nvswitches = whole.nvswitches};
   std::vector<size_t> places;
-  for (const std::vector<topology::Gpu>* const gpus :
-       {&host.interconnect.gpus, &from.interconnect.gpus}) {
-    for (const topology::Gpu& gpu : *gpus) {
+  const Host* const both[] = {&host, &from};
+  for (const Host* const of : both) {
+    for (const topology::Gpu& gpu : of->interconnect.gpus) {
       const int place = PlaceOf(gpu, whole);
       if (place < 0) {
         return absl::FailedPreconditionError(
@@ -55,9 +55,9 @@ absl::Status AddGpus(const Host& from, Host& host) {
                          ", and none has told how those are connected: ask that host (skein topo "
                          "--probe --json)"));
       }
-      if (std::find(places.begin(), places.end(), place) != places.end())
-        continue;  // both share it
-      places.push_back(place);
+      const auto at = static_cast<size_t>(place);
+      if (std::find(places.begin(), places.end(), at) != places.end()) continue;  // both have it
+      places.push_back(at);
       joined.gpus.push_back(gpu);
       joined.gpus.back().name = absl::StrCat("GPU", joined.gpus.size() - 1);
     }
