@@ -47,7 +47,8 @@ constexpr int32_t kCpuRows[] = {1, 4, 16, 64};
 static_assert(kCpuRows[0] == 1 && kCpuRows[2] == kPassingRows);  // which are compared
 // Of weights beyond caches. More rows are bound by arithmetic as the last of these are.
 constexpr int32_t kLargeRows[] = {1, 4, 8, 16};
-constexpr int32_t kGpuRows[] = {1, 8, 64, 256};
+// Steps of up to 16 rows are one kernel, larger ones are not, so that times jump there.
+constexpr int32_t kGpuRows[] = {1, 8, 16, 32, 64, 256};
 constexpr int32_t kGpuPrompts[] = {512, 2048};
 // Rows on cores that are timed in each round: more take long.
 constexpr int32_t kMostAgain = 16;

@@ -21,7 +21,7 @@
 namespace skein::worker {
 namespace {
 
-constexpr int32_t kRows[] = {1, 8, 64};
+constexpr int32_t kRows[] = {1, 16, 64};  // one kernel runs 16 at most
 constexpr int kSamples = 21;
 // Many enough that what a step of shards has once counts for little: its draws are exchanged.
 constexpr int64_t kLayers = 8;
