@@ -225,11 +225,8 @@ class Script {
     return absl::OkStatus();
   }
 
-  // Whether this environment's CUDA_VISIBLE_DEVICES is of it: a script of one host starts its ranks
-  // where it is run.
-  bool IsHere(int32_t host) const {
-    return NameOf(host) == task_.this_host || (!several_hosts() && !slurm());
-  }
+  // Whether this environment's CUDA_VISIBLE_DEVICES is of it.
+  bool IsHere(int32_t host) const { return NameOf(host) == task_.this_host; }
 
   absl::Status CheckVisible() const {
     const auto visible = static_cast<int64_t>(task_.visible_devices.size());

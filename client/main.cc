@@ -274,6 +274,9 @@ int Main(int argc, char** argv) {
   if (drain->parsed()) return Drain(endpoint, drain_flags);
   plan_flags.rank.topology.coordinator = topo_flags.topology.coordinator = endpoint;
   plan_flags.rank.launch.tls = tls;
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
+    plan_flags.rank.topology.visible_devices = topo_flags.topology.visible_devices = visible;
+  }
   if (plan->parsed()) return Plan(plan_flags);
   if (memory->parsed()) return Memory(memory_flags);
   if (inspect->parsed()) return Inspect(inspect_flags);
@@ -281,12 +284,7 @@ int Main(int argc, char** argv) {
   if (quantize->parsed()) return Quantize(quantize_flags);
   if (doctor->parsed()) return Doctor(doctor_flags);
   if (keys->parsed()) return Keys(keys_flags);
-  if (topo->parsed()) {
-    if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
-      topo_flags.topology.visible_devices = visible;
-    }
-    return Topo(topo_flags);
-  }
+  if (topo->parsed()) return Topo(topo_flags);
   if (bench_serve->parsed()) return BenchServe(endpoint, bench_serve_flags);
   if (scale->parsed()) {
     if (scale_flags.worker.empty()) scale_flags.worker = worker;

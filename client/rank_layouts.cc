@@ -23,6 +23,7 @@
 #include "proto/message_json.h"
 #include "proto/plan.pb.h"
 #include "topology/draw/svg.h"
+#include "topology/presets/presets.h"
 
 namespace skein::client {
 namespace {
@@ -361,6 +362,13 @@ absl::StatusOr<bool> RankLayouts(RankFlags flags, const std::string& model_name,
   if (flags.emit && !result.choices.empty()) {
     const plan::Choice& best = result.choices.front();
     flags.launch.starter = *flags.emit;
+    // A name that nobody has given is of the host where the script runs.
+    const topology::Host& first = topology.hosts.front();
+    const bool nameless = topology::IsPreset(flags.topology.source) || first.name == "host";
+    if (nameless && topology.hosts.size() == 1 &&
+        first.interconnect.gpus.size() == flags.launch.visible_devices.size()) {
+      flags.launch.this_host = first.name;
+    }
     SKEIN_ASSIGN_OR_RETURN(const bool whole, HoldsWholeContexts(topology, model, flags.task, best));
     if (!whole) {
       std::vector<std::string>& told = flags.launch.coordinator_flags;

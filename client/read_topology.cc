@@ -128,6 +128,9 @@ absl::StatusOr<Topology> ReadTopology(const TopologyFlags& flags) {
     if (!preset.ok()) return Annotate(preset.status(), "--fabric");
     return preset;
   }
+  if (flags.nvlinks && (flags.source.empty() || flags.source == kLive)) {
+    return absl::InvalidArgumentError("--nvlinks: hosts tell of theirs; it is for files");
+  }
   absl::StatusOr<Topology> read = flags.source.empty()    ? ThisHost(flags.visible_devices)
                                   : flags.source == kLive ? FetchTopology(flags.coordinator)
                                                           : ReadFile(flags.source, flags.nvlinks);

@@ -115,8 +115,9 @@ void PrintHost(const Host& host) {
 }
 
 std::string ShortTime(absl::Duration time) {
-  return time < absl::Milliseconds(1) ? absl::StrFormat("%.3g us", absl::ToDoubleMicroseconds(time))
-                                      : FormatMilliseconds(time);
+  return time < absl::Microseconds(999.5)
+             ? absl::StrFormat("%.3g us", absl::ToDoubleMicroseconds(time))
+             : FormatMilliseconds(time);
 }
 
 std::string RatesName(const topology::DeviceRates& rates) {

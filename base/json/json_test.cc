@@ -39,7 +39,7 @@ TEST(JsonTest, RefusesWithAReason) {
       {"\"\xc3\"", "bad JSON at offset 2: "},
       {"[1e999]", "bad JSON at offset 6: "},
       {R"({"a": 1, "a": 1})", "bad JSON at offset 11: key 'a' appears twice"},
-      {"{\"a\": 1,\n\n \"a\": 1}", "line 3: bad JSON at offset 14: key 'a' appears twice"},
+      {"{\"a\": 1,\n\n \"a\": 1}", "line 3: bad JSON at offset 13: key 'a' appears twice"},
       {R"([{"b": {"c": 1, "d": 2, "c": 3}}])", "key 'c' appears twice"},
       {std::string(65, '[') + std::string(65, ']'), "bad JSON at offset 64: nested deeper than 64"},
       {std::string(10 << 20, '['), "nested deeper than 64"},

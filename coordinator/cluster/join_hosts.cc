@@ -68,7 +68,18 @@ absl::Status AddGpus(const Host& from, Host& host) {
     for (const size_t b : places) row.push_back(whole.connections[a][b]);
   }
   host.interconnect = std::move(joined);
-  // What either has measured of groups.
+  // What either has measured: of ways, which are assumed else, and of groups.
+  for (const auto& [path, link] : from.links) {
+    const auto there = std::find_if(host.links.begin(), host.links.end(),
+                                    [path = path](const auto& of) { return of.first >= path; });
+    const bool known = there != host.links.end() && there->first == path;
+    if (!known) {
+      host.links.insert(there, {path, link});
+    } else if (link.origin == topology::Origin::kMeasured &&
+               there->second.origin != topology::Origin::kMeasured) {
+      there->second = link;
+    }
+  }
   for (const topology::ExchangeCurve& curve : from.exchanges) {
     const auto alike = [&](const topology::ExchangeCurve& other) {
       return other.exchange == curve.exchange && other.ranks == curve.ranks &&

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -43,6 +44,8 @@ Topology Job(const std::vector<int>& gpus, bool tells_of_others = true) {
 TEST(JoinHostsTest, GpusOfSeveralJobsAreConnectedAsTheWholeHostIs) {
   Topology first = Job({0, 1}), second = Job({5});
   first.hosts[0].exchanges = {{topology::Exchange::kAllReduce, 2, false, {{1, {}}}}};
+  topology::LinkRate& measured = second.hosts[0].links.back().second;
+  measured = {topology::Origin::kMeasured, absl::Microseconds(3), 7e9};
   second.hosts[0].exchanges = {{topology::Exchange::kAllReduce, 4, false, {{1, {}}}}};
   SKEIN_ASSERT_OK_AND_ASSIGN(const Topology joined, JoinHosts({first, second}));
   ASSERT_EQ(joined.hosts.size(), 1u);
@@ -56,6 +59,8 @@ TEST(JoinHostsTest, GpusOfSeveralJobsAreConnectedAsTheWholeHostIs) {
   EXPECT_EQ(of.OfGpus(0, 2), all.OfGpus(0, 5));
   EXPECT_EQ(of.OfGpuAndNic(2, 3), all.OfGpuAndNic(5, 3));
   EXPECT_EQ(joined.hosts[0].exchanges.size(), 2u);
+  EXPECT_EQ(joined.hosts[0].links.back().second, measured);
+  EXPECT_EQ(joined.hosts[0].links.front(), first.hosts[0].links.front());
   EXPECT_EQ(joined.hosts[0].whole, topology::Interconnect{});
   SKEIN_EXPECT_OK(topology::CheckTopology(joined));
 }

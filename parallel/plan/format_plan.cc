@@ -11,6 +11,11 @@ namespace {
 
 void AddItem(const std::string& text, std::string& out) { out += ListItem(text); }
 
+// Without an exponent.
+std::string FormatRate(double value) {
+  return value < 999.95 ? absl::StrFormat("%.4g", value) : absl::StrFormat("%.0f", value);
+}
+
 std::string FormatLayers(const Range& layers) {
   if (layers.size() == 1) return absl::StrCat(layers.begin);
   return absl::StrCat(layers.begin, "-", layers.end - 1);
@@ -68,8 +73,8 @@ std::string FormatPlan(const Plan& plan) {
         &out, "predicted, by figures that ",
         of.measured ? absl::StrFormat("were measured ±%.2g%%", 100 * of.spread) : "are assumed",
         "\n");
-    AddItem(absl::StrFormat("%.4g tokens/s, TTFT %s, TPOT %s, with %s at once, of %d and %d tokens",
-                            of.output_tokens_per_s, FormatMilliseconds(of.ttft),
+    AddItem(absl::StrFormat("%s tokens/s, TTFT %s, TPOT %s, with %s at once, of %d and %d tokens",
+                            FormatRate(of.output_tokens_per_s), FormatMilliseconds(of.ttft),
                             FormatMilliseconds(of.tpot), FormatCount(of.concurrency, "request"),
                             of.prompt_tokens, of.output_tokens),
             out);

@@ -78,7 +78,7 @@ class LayoutJudge {
                        request_.tp_size.value_or(tp_size) == tp_size &&
                        request_.pp_size.value_or(pp_size) == pp_size;
     const bool few = request_.pp_size || pp_size <= kFewStages;
-    deeper_ |= could && !few;
+    deeper_ |= could && !few && tp_size * pp_size < job_.ranks();
     return could && few;
   }
 

@@ -51,8 +51,10 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
     return bytes - shared_bytes + shared_bytes / limits.ranks_of_host;
   };
   memory.program_bytes = part_of(kProcessBytes, kProcessSharedBytes);
+  memory.shared_bytes = kProcessSharedBytes;
   if (limits.device == DeviceKind::kCpu) return memory;
   memory.driver_bytes = part_of(kDriverBytes, kDriverSharedBytes);
+  memory.shared_bytes += kDriverSharedBytes;
   // Its stage's shards; the stage before and the one behind.
   const bool sums = limits.tp_size > 1;
   const int64_t hops = (layers.begin > 0) + (layers.end < model.num_layers);
@@ -63,6 +65,7 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
     memory.exchange_bytes = kNcclBytes + (over_nccl - 1) * kNcclGroupBytes;
     memory.driver_bytes +=
         part_of(kNcclHostBytes, kNcclHostSharedBytes) + (over_nccl - 1) * kNcclHostGroupBytes;
+    memory.shared_bytes += kNcclHostSharedBytes;
   }
   if (device_sums) {
     memory.exchange_bytes += kNcclSumBytes + (limits.tp_size - 2) * kNcclShardBytes;

@@ -90,6 +90,8 @@ struct RankMemory {
   int64_t pinned_bytes = 0;
   int64_t driver_bytes = 0;
   int64_t program_bytes = 0;  // of the host's memory, too
+  // Of both, what all ranks of a host share, whole. Each has its part of it in them.
+  int64_t shared_bytes = 0;
 
   // Of a device that has its own memory.
   int64_t device_bytes() const {

@@ -110,7 +110,7 @@ TEST(PlanJob, SaysWhatItDidNotLookAt) {
     Constraints constraints;
     constraints.layout = *ParseLayoutRequest(asked);
     const absl::StatusOr<Planning> planning =
-        PlanJob(OneNode(64, 64 * kGiB, ranks), Llama8B(), constraints);
+        PlanJob(OneNode(64, 640 * kGiB, ranks), Llama8B(), constraints);
     SKEIN_EXPECT_OK(planning);
     return planning.ok() ? planning->pruned : "";
   };

@@ -165,11 +165,15 @@ class Search {
     bool works = false;
     for (int32_t dp = only_all ? most : 1; dp <= most; ++dp) {
       absl::StatusOr<Choice> choice = Judge({tp, pp, dp, ep_size()}, placed);
+      if (!choice.ok() && dp == most) Reject({tp, pp, dp, ep_size()}, choice.status());
+      for (int32_t fewer = dp - 1; only_all && !task_.layout.dp_size && fewer > 0 &&
+                                   absl::IsResourceExhausted(choice.status());
+           --fewer) {
+        choice = Judge({tp, pp, fewer, ep_size()}, placed);
+      }
       if (choice.ok()) {
         works = true;
         result_.choices.push_back(*std::move(choice));
-      } else if (dp == most) {
-        Reject({tp, pp, dp, ep_size()}, choice.status());
       }
     }
     return works;
@@ -223,7 +227,7 @@ class Search {
     const bool alike = std::all_of(speeds.begin(), speeds.end(),
                                    [&](double speed) { return speed == speeds.front(); });
     Choice choice;
-    std::map<int32_t, int64_t> host_bytes;
+    std::map<int32_t, HostBytes> host_bytes;
     choice.layout = layout;
     choice.devices = layout.ranks();
     for (int32_t i = 0; i < dp; ++i) {
@@ -238,20 +242,30 @@ class Search {
     return choice;
   }
 
-  // What the processes of GPUs' ranks take of their hosts.
-  static void AddHostBytes(const JudgedReplica& judged, std::map<int32_t, int64_t>& host_bytes) {
+  // What the processes of a host's ranks on GPUs take of it.
+  struct HostBytes {
+    int64_t own = 0;     // of all ranks
+    int64_t shared = 0;  // once
+  };
+  static void AddHostBytes(const JudgedReplica& judged, std::map<int32_t, HostBytes>& host_bytes) {
     for (size_t i = 0; i < judged.memory.size(); ++i) {
+      const RankMemory& memory = judged.memory[i];
       for (const cost::Site& site : judged.replica.stages[i].sites) {
-        if (site.gpu >= 0) host_bytes[site.host] += judged.memory[i].process_bytes();
+        if (site.gpu < 0) continue;
+        HostBytes& of = host_bytes[site.host];
+        of.own += memory.process_bytes() - memory.shared_bytes;
+        of.shared = std::max(of.shared, memory.shared_bytes);
       }
     }
   }
-  absl::Status CheckHosts(const std::map<int32_t, int64_t>& host_bytes) const {
-    for (const auto& [at, bytes] : host_bytes) {
+  // ResourceExhausted: fewer replicas may fit.
+  absl::Status CheckHosts(const std::map<int32_t, HostBytes>& host_bytes) const {
+    for (const auto& [at, of] : host_bytes) {
+      const int64_t bytes = of.own + of.shared;
       const topology::Host& host = topology_.hosts[at];
       const int64_t usable = UsableBytes(host.memory_bytes);
       if (host.memory_bytes == 0 || bytes <= usable) continue;  // 0: not told
-      return absl::FailedPreconditionError(
+      return absl::ResourceExhaustedError(
           absl::StrCat("the ranks' processes would need ", FormatBytes(bytes), " of host ",
                        host.name, ", which has ", FormatBytes(usable), " to use"));
     }

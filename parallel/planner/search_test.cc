@@ -267,6 +267,16 @@ TEST(SearchTest, RanksOnGpusTakeMemoryOfTheirHost) {
   EXPECT_TRUE(result->choices.empty());
   ASSERT_FALSE(result->rejected.empty());
   EXPECT_THAT(result->rejected[0].reason, HasSubstr("the ranks' processes would need "));
+  // Fewer replicas fit, and ranks share a part.
+  topology.hosts[0].memory_bytes = int64_t{4} << 30;
+  task.layout = {.tp_size = 1, .pp_size = 1};
+  task.workload.concurrency = 64;
+  const SearchResult some = Search(topology, Llama8B(), task);
+  const int32_t dp = some.choices.front().layout.dp_size;
+  EXPECT_GT(dp, 1);
+  EXPECT_LT(dp, 8);
+  ASSERT_FALSE(some.rejected.empty());
+  EXPECT_EQ(some.rejected[0].layout.dp_size, 8);
 }
 
 TEST(SearchTest, WhatIsAskedOfAReplicaReachesIt) {

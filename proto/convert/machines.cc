@@ -291,7 +291,10 @@ absl::Status ReadExchanges(const v1::Host& wire, topology::Host& host) {
 }
 
 absl::StatusOr<topology::Host> FromProto(const v1::Host& wire, int64_t& left) {
-  topology::Host host{.name = Name(wire.name()),
+  // Room for the number that each of several gets behind it.
+  const size_t most =
+      kMaxNameBytes - (wire.count() > 0 ? std::to_string(topology::kMaxHosts).size() : 0);
+  topology::Host host{.name = Printable(wire.name(), most),
                       .cpu = Name(wire.cpu()),
                       .sockets = wire.sockets(),
                       .cores = wire.cores(),

@@ -89,6 +89,15 @@ TEST(MachinesTest, WhatIsNotToldMayBeMissing) {
   EXPECT_EQ(*TopologyFromJson(TopologyToJson(topology)), topology);
 }
 
+TEST(MachinesTest, LongNamesWithNumbersComeBack) {
+  const std::string json = absl::StrCat(R"({"hosts": [{"name": ")", std::string(300, 'x'),
+                                        R"(", "count": 2}, {"name": "b"}]})");
+  SKEIN_ASSERT_OK_AND_ASSIGN(const topology::Topology read, TopologyFromJson(json));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const topology::Topology again,
+                             TopologyFromJson(TopologyToJson(read)));
+  EXPECT_EQ(again, read);
+}
+
 TEST(MachinesTest, NamesAreFitForTerminals) {
   topology::Topology topology = Full();
   const std::string evil = "a\x1b]0;b\x07\n";

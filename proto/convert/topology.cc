@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/device_kind.h"
+#include "topology/cpus.h"
 
 namespace skein::convert {
 

@@ -313,6 +313,7 @@ void TopoNvlinks() {
   EXPECT_EQ(Run(kSkein, line).exit_code, 1);
   EXPECT_THAT(Run(kSkein, line + " --nvlinks=3").out, HasSubstr("NV3"));
   EXPECT_THAT(Run(kSkein, "topo pcie-4 --nvlinks=3").err, HasSubstr("--nvlinks: a preset has"));
+  EXPECT_THAT(Run(kSkein, "topo --nvlinks=3").err, HasSubstr("--nvlinks: hosts tell"));
 }
 
 void TopoLike() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -321,7 +322,9 @@ void KeepGpusOfRanks(const std::vector<RankGpu>& ranks, topology::Host& host) {
       }
     }
   }
-  if (all.gpus.size() == of.gpus.size()) host.whole = {};  // there are no others
+  const std::set<int> used(places.begin(), places.begin() + static_cast<int>(of.gpus.size()));
+  const auto known = static_cast<size_t>(std::distance(used.lower_bound(0), used.end()));
+  if (known == all.gpus.size()) host.whole = {};  // there are no others
 }
 
 }  // namespace skein::worker

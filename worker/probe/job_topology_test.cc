@@ -49,6 +49,12 @@ TEST(KeepGpusOfRanksTest, RanksMayShareAGpuAndHaveUnknownOnes) {
   EXPECT_EQ(of.OfGpus(0, 2).path, Path::kBridge);
   EXPECT_EQ(of.gpus[2].bus_id, "0000:77:00.0");
   EXPECT_TRUE(of.gpus[2].rates.reads.empty());
+  EXPECT_EQ(host.whole.gpus.size(), 8U);
+  std::vector<RankGpu> all;
+  for (const topology::Gpu& gpu : host.whole.gpus) all.push_back({"V100", gpu.bus_id, 1});
+  host = Dgx1();
+  KeepGpusOfRanks(all, host);
+  EXPECT_TRUE(host.whole.gpus.empty());  // there are no others
   topology::Topology whole{.hosts = {host}};
   SKEIN_EXPECT_OK(topology::CheckTopology(whole));
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -42,7 +43,9 @@ ProbeShape ShardOf(ProbeShape shape, int ranks) {
 
 struct Times {
   double seconds[std::size(kRows)] = {};
-  double spread = 0;
+  double spreads[std::size(kRows)] = {};
+
+  double spread() const { return *std::max_element(std::begin(spreads), std::end(spreads)); }
 };
 
 absl::StatusOr<Times> TimeModel(BenchRanks& ranks, BenchDevice& device, const ProbeShape& shape) {
@@ -61,7 +64,7 @@ absl::StatusOr<Times> TimeModel(BenchRanks& ranks, BenchDevice& device, const Pr
       const Sampled sampled = Summarise(std::move(seconds));
       if (round > 0 && sampled.median >= times.seconds[i]) continue;
       times.seconds[i] = sampled.median;
-      times.spread = std::max(times.spread, sampled.spread);
+      times.spreads[i] = sampled.spread;
     }
   }
   return times;
@@ -107,7 +110,7 @@ absl::StatusOr<topology::ExchangeCurve> ProbeSums(comm::MpiRuntime& mpi, BenchDe
     if (!curve.times.empty()) of_sum = std::max(of_sum, curve.times.back().time);
     curve.times.push_back({DTypeBytes(dtype, kRows[i] * shape.hidden), of_sum});
   }
-  curve.spread = std::max(alone.spread, together.spread);
+  curve.spread = std::max(alone.spread(), together.spread());
   return curve;
 }
 

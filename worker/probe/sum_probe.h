@@ -5,8 +5,6 @@
 // size: what the first takes longer is its sums.
 #pragma once
 
-#include <vector>
-
 #include "absl/status/statusor.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
 #include "parallel/plan/plan.h"
