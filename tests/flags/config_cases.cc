@@ -1,5 +1,6 @@
 // Cases of --config and --print-config, which go through all flags that a program says it has.
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
@@ -57,8 +58,13 @@ std::string Quoted(const std::string& value) {
   return absl::StrCat("\"", absl::StrReplaceAll(value, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
 }
 
-Given Give(const std::string& program, const Flag& flag) {
-  for (const std::string value : kValues) {
+// known: values by the names of flags, which mean the same in all commands.
+Given Give(const std::string& program, const Flag& flag,
+           std::map<std::string, std::string>& known) {
+  std::vector<std::string> values(std::begin(kValues), std::end(kValues));
+  const auto found = known.find(flag.name);
+  if (found != known.end()) values.insert(values.begin(), found->second);
+  for (const std::string& value : values) {
     const std::string given = value.empty() ? "" : absl::StrCat("='", value, "'");
     Given tried{.arguments = absl::StrCat(flag.command, " ", flag.name, given),
                 .section = absl::StrReplaceAll(
@@ -73,6 +79,7 @@ Given Give(const std::string& program, const Flag& flag) {
     const Outcome outcome = Run(program, absl::StrCat("--print-config ", tried.arguments));
     if (!outcome.ok()) continue;
     tried.printed = outcome.out;
+    known[flag.name] = value;
     return tried;
   }
   ADD_FAILURE() << program << " " << flag.command << " " << flag.name
@@ -86,7 +93,8 @@ class AllGiven {
   explicit AllGiven(const std::string& program) : program_(program) {}
   const std::map<Flag, Given>& Get() {
     if (given_.empty()) {
-      for (const Flag& flag : FlagsInFiles(program_)) given_[flag] = Give(program_, flag);
+      std::map<std::string, std::string> known;
+      for (const Flag& flag : FlagsInFiles(program_)) given_[flag] = Give(program_, flag, known);
     }
     return given_;
   }
