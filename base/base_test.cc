@@ -125,6 +125,9 @@ TEST(UnitsTest, ReadsWell) {
   EXPECT_EQ(FormatBytesPerSecond(43.2e6), "43.2 MB/s");
   EXPECT_EQ(FormatMilliseconds(absl::Microseconds(1274)), "1.27 ms");
   EXPECT_EQ(FormatMilliseconds(absl::Seconds(12)), "12000 ms");
+  EXPECT_EQ(FormatRate(1.23456), "1.235");
+  EXPECT_EQ(FormatRate(999.96), "1000");
+  EXPECT_EQ(FormatRate(123456.7), "123457");
   EXPECT_EQ(FormatCount(0, "core"), "0 cores");
   EXPECT_EQ(FormatCount(1, "core"), "1 core");
   EXPECT_EQ(FormatCount(2, "core"), "2 cores");

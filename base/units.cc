@@ -29,6 +29,10 @@ std::string FormatMilliseconds(absl::Duration time) {
                               : absl::StrFormat("%.0f ms", milliseconds);
 }
 
+std::string FormatRate(double rate) {
+  return rate < 999.95 ? absl::StrFormat("%.4g", rate) : absl::StrFormat("%.0f", rate);
+}
+
 std::string FormatCount(int64_t count, std::string_view noun) {
   return std::to_string(count).append(" ").append(noun).append(count == 1 ? "" : "s");
 }

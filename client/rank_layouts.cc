@@ -73,11 +73,6 @@ std::string TaskName(const plan::SearchTask& task) {
       task.objective == plan::Objective::kLatency ? "the time of an answer" : "tokens a second");
 }
 
-// Without exponents.
-std::string Figure(double value) {
-  return value < 999.95 ? absl::StrFormat("%.4g", value) : absl::StrFormat("%.0f", value);
-}
-
 void PrintTable(const SearchResult& result, size_t shown) {
   absl::PrintF("%-18s %5s %10s %10s %10s %11s %9s %6s %8s\n", "layout", "ranks", "memory", "TTFT",
                "TPOT", "tokens/s", "a rank", "idle", "exchange");
@@ -86,8 +81,8 @@ void PrintTable(const SearchResult& result, size_t shown) {
     absl::PrintF("%-18s %5d %10s %10s %10s %11s %9s %5.0f%% %7.0f%%\n", choice.layout.ToString(),
                  choice.devices, FormatBytes(choice.needed_bytes),
                  FormatMilliseconds(choice.cost.ttft), FormatMilliseconds(choice.cost.tpot),
-                 Figure(choice.output_tokens_per_s),
-                 Figure(choice.output_tokens_per_s / choice.devices), 100 * choice.cost.bubble,
+                 FormatRate(choice.output_tokens_per_s),
+                 FormatRate(choice.output_tokens_per_s / choice.devices), 100 * choice.cost.bubble,
                  100 * choice.cost.exchange_share);
   }
   if (shown < result.choices.size()) {

@@ -9,13 +9,6 @@
 namespace skein::plan {
 namespace {
 
-void AddItem(const std::string& text, std::string& out) { out += ListItem(text); }
-
-// Without an exponent.
-std::string FormatRate(double value) {
-  return value < 999.95 ? absl::StrFormat("%.4g", value) : absl::StrFormat("%.0f", value);
-}
-
 std::string FormatLayers(const Range& layers) {
   if (layers.size() == 1) return absl::StrCat(layers.begin);
   return absl::StrCat(layers.begin, "-", layers.end - 1);
@@ -42,45 +35,40 @@ std::string FormatPlan(const Plan& plan) {
     absl::StrAppend(&out, absl::StrFormat("%5d  idle\n", rank));
   }
   absl::StrAppend(&out, "limits of a replica\n");
-  AddItem(absl::StrCat(FormatCount(plan.max_num_seqs, "sequence"), " at once, of at most ",
-                       FormatCount(plan.context_length, "token")),
-          out);
-  AddItem(
+  out += ListItem(absl::StrCat(FormatCount(plan.max_num_seqs, "sequence"), " at once, of at most ",
+                       FormatCount(plan.context_length, "token")));
+  out += ListItem(
       absl::StrCat("steps of at most ", FormatCount(plan.max_num_batched_tokens, "token"), ", in ",
                    plan.layout.pp_size == 1
                        ? "one micro-batch"
                        : absl::StrCat("micro-batches of at most ", plan.max_micro_batch_rows,
-                                      ", decodes in ", plan.micro_batches)),
-      out);
+                                      ", decodes in ", plan.micro_batches)));
   if (plan.layout.pp_size > 1) {
-    AddItem(absl::StrCat("activations in ", std::string(HopDTypeName(plan.hop_dtype)),
-                         " from stage to stage"),
-            out);
+    out += ListItem(absl::StrCat("activations in ", std::string(HopDTypeName(plan.hop_dtype)),
+                         " from stage to stage"));
   }
-  AddItem(absl::StrCat(
+  out += ListItem(absl::StrCat(
               FormatCount(plan.pages, "page"), " of ", FormatCount(plan.page_size, "token"), " in ",
               std::string(KvDTypeName(plan.kv_dtype)),
-              plan.swap_pages > 0 ? absl::StrCat(", and ", plan.swap_pages, " to swap to") : ""),
-          out);
+              plan.swap_pages > 0 ? absl::StrCat(", and ", plan.swap_pages, " to swap to") : ""));
   if (plan.deterministic) {
-    AddItem("deterministic: bits depend neither on the batch nor on the layout", out);
+    out += ListItem("deterministic: bits depend neither on the batch nor on the layout");
   }
   if (plan.exact) {
-    AddItem("exact: quantised weights multiply activations as they are, not their 8 bits", out);
+    out += ListItem("exact: quantised weights multiply activations as they are, not their 8 bits");
   }
   if (const Prediction& of = plan.prediction; of.prompt_tokens > 0) {
     absl::StrAppend(
         &out, "predicted, by figures that ",
         of.measured ? absl::StrFormat("were measured ±%.2g%%", 100 * of.spread) : "are assumed",
         "\n");
-    AddItem(absl::StrFormat("%s tokens/s, TTFT %s, TPOT %s, with %s at once, of %d and %d tokens",
+    out += ListItem(absl::StrFormat("%s tokens/s, TTFT %s, TPOT %s, with %s at once, of %d and %d tokens",
                             FormatRate(of.output_tokens_per_s), FormatMilliseconds(of.ttft),
                             FormatMilliseconds(of.tpot), FormatCount(of.concurrency, "request"),
-                            of.prompt_tokens, of.output_tokens),
-            out);
+                            of.prompt_tokens, of.output_tokens));
   }
   if (!plan.reasons.empty()) absl::StrAppend(&out, "why\n");
-  for (const std::string& reason : plan.reasons) AddItem(reason, out);
+  for (const std::string& reason : plan.reasons) out += ListItem(reason);
   return out;
 }
 
