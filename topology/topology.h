@@ -70,7 +70,7 @@ struct Topology {
 // InvalidArgument names the place, "hosts[0].interconnect.connections[2][3]", and says what is
 // wrong: no hosts or more than kMaxHosts, two of one name, a matrix that is not square or not
 // symmetric, negative or infinite numbers, rates that do not ascend. What files leave out may be
-// missing: plans need more (cost::CheckRates).
+// missing: plans need more (cost::CheckComplete).
 absl::Status CheckTopology(const Topology& topology);
 // The same of one host, which is at `where`: "hosts[0]".
 absl::Status CheckHost(const std::string& where, const Host& host);

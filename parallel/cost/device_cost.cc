@@ -179,7 +179,7 @@ bool HasLink(const Host& host, Path path) {
 
 }  // namespace
 
-absl::Status CheckRates(const topology::Topology& topology) {
+absl::Status CheckComplete(const topology::Topology& topology) {
   const size_t hosts = topology.hosts.size();
   if (hosts > 1 && topology.fabric.link.bytes_per_s == 0) {
     return absl::InvalidArgumentError(

@@ -36,7 +36,7 @@ int32_t ActiveRanks(int32_t ranks, int32_t tp_size, int32_t pp_size, int64_t seq
 // What plans need of a topology that is sound (CheckTopology). InvalidArgument where some host has
 // no name or no cores, several have no fabric, some GPU, or the cores of a host without GPUs, have
 // no rates, or some path between GPUs has none: it names the first, and says where they come from.
-absl::Status CheckRates(const topology::Topology& topology);
+absl::Status CheckComplete(const topology::Topology& topology);
 
 // Of one make and size, and as fast as measurements tell: work is spread evenly over such.
 bool CardsAreAlike(const topology::Gpu& a, const topology::Gpu& b);

@@ -218,15 +218,15 @@ TEST(DeviceCostTest, ProductsGoByWhatCachesHold) {
 }
 
 TEST(DeviceCostTest, WhatLacksRatesIsNamed) {
-  SKEIN_EXPECT_OK(CheckRates(*topology::MakePreset("dgx-1v", 2)));
+  SKEIN_EXPECT_OK(CheckComplete(*topology::MakePreset("dgx-1v", 2)));
   Topology cores;
   cores.hosts = {{.name = "box", .cores = 2}};
   cores.hosts[0].core_rates = Rates();
   cores.hosts[0].links = {{topology::Path::kSelf, {.bytes_per_s = 1e9}}};
-  SKEIN_EXPECT_OK(CheckRates(cores));
+  SKEIN_EXPECT_OK(CheckComplete(cores));
   const auto refusal = [](Topology topology, const std::function<void(topology::Host&)>& lose) {
     lose(topology.hosts.back());
-    return std::string(CheckRates(topology).message());
+    return std::string(CheckComplete(topology).message());
   };
   EXPECT_THAT(refusal(cores, [](auto& host) { host.core_rates.products.clear(); }),
               HasSubstr("how fast the cores of host box are: take those of a preset"));

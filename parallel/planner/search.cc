@@ -334,7 +334,7 @@ absl::StatusOr<SearchResult> SearchLayouts(const Topology& topology,
                                            const model::ModelConfig& model,
                                            const SearchTask& asked) {
   SKEIN_RETURN_IF_ERROR(topology::CheckTopology(topology));
-  SKEIN_RETURN_IF_ERROR(cost::CheckRates(topology));
+  SKEIN_RETURN_IF_ERROR(cost::CheckComplete(topology));
   const DeviceKind device = DeviceOf(topology);
   SearchTask task = asked;
   task.workload.concurrency = ConcurrencyOf(task, device);

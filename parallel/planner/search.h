@@ -56,7 +56,7 @@ struct SearchResult {
 DeviceKind DeviceOf(const topology::Topology& topology);
 
 // InvalidArgument for a workload or constraints that make no sense, and a topology without rates
-// (cost::CheckRates). A result without choices says by `rejected` why there are none. Costs some
+// (cost::CheckComplete). A result without choices says by `rejected` why there are none. Costs some
 // 0.1 ms a layout and stage.
 absl::StatusOr<SearchResult> SearchLayouts(const topology::Topology& topology,
                                            const model::ModelConfig& model, const SearchTask& task);
