@@ -273,11 +273,7 @@ class ExchangeProbe {
     Say(absl::StrCat("sums of ", size, " ranks", alone ? " alone" : ""));
     const int groups = alone ? 1 : places_.least_local / size;
     return TimeSums(PlanOf(mpi_.size(), size, /*stages=*/false,
-                           [&](int rank) -> Seat {
-                             const int at = places_.local[rank];
-                             if (at >= groups * size) return {};
-                             return {places_.host[rank] * groups + at / size, at % size};
-                           }),
+                           [&](int rank) { return SeatOnHost(places_, rank, size, groups); }),
                     {.ranks = size, .alone = alone});
   }
 

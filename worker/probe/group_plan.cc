@@ -32,6 +32,12 @@ int PartnerIn(int round, int at, int count) {
   return other < count ? other : -1;
 }
 
+Seat SeatOnHost(const Places& places, int rank, int size, int groups) {
+  const int at = places.local[rank];
+  if (at >= groups * size) return {};
+  return {places.host[rank] * groups + at / size, at % size};
+}
+
 plan::Plan PlanOf(int ranks, int size, bool stages, absl::FunctionRef<Seat(int rank)> seat_of) {
   plan::Plan plan;
   plan.layout.dp_size = ranks;  // more than there are: idle ranks have one each

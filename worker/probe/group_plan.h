@@ -31,6 +31,9 @@ struct Seat {
   int place = 0;
 };
 
+// Where a rank of a host is, if each host has so many groups of `size` of its first ranks.
+Seat SeatOnHost(const Places& places, int rank, int size, int groups);
+
 // A plan of groups of `size`, whose ranks are shards of a stage or, where `stages`, stages of one
 // shard each. Ranks that idle have no part in the layout.
 plan::Plan PlanOf(int ranks, int size, bool stages, absl::FunctionRef<Seat(int rank)> seat_of);

@@ -349,12 +349,9 @@ class HostProbe {
       }
       Say(absl::StrCat("sums of steps of ", curve.ranks, " ranks"));
       const int groups = places.least_local / curve.ranks;
-      const plan::Plan plan =
-          PlanOf(mpi_.size(), curve.ranks, /*stages=*/false, [&](int rank) -> Seat {
-            const int at = places.local[rank];
-            if (at >= groups * curve.ranks) return {};
-            return {places.host[rank] * groups + at / curve.ranks, at % curve.ranks};
-          });
+      const plan::Plan plan = PlanOf(mpi_.size(), curve.ranks, /*stages=*/false, [&](int rank) {
+        return SeatOnHost(places, rank, curve.ranks, groups);
+      });
       SKEIN_ASSIGN_OR_RETURN(
           const topology::ExchangeCurve mine,
           ProbeSums(mpi_, device,

@@ -12,9 +12,9 @@
 #include "base/dtype.h"
 #include "base/status_macros.h"
 #include "kernels/ops/sizes.h"
-#include "parallel/comm/gather_strings.h"
 #include "worker/bench/bench_model.h"
 #include "worker/bench/bench_ranks.h"
+#include "worker/probe/alone_and_together.h"
 #include "worker/probe/decode_times.h"
 #include "worker/probe/probe_model.h"
 #include "worker/probe/samples.h"
@@ -89,15 +89,10 @@ absl::StatusOr<topology::ExchangeCurve> ProbeSums(comm::MpiRuntime& mpi, BenchDe
     SKEIN_ASSIGN_OR_RETURN(times, TimeModel(of, device, model));
     return absl::OkStatus();
   };
-  absl::Status status;
-  if (!idle) {
-    SKEIN_ASSIGN_OR_RETURN(const auto nobody, BenchRanks::Start({}));
-    status = time(*nobody, ShardOf(shape, options.ranks), alone);
-  }
-  SKEIN_RETURN_IF_ERROR(comm::FirstError(mpi.world(), status));
-  status =
-      idle ? ranks->Connect(device.device, /*deterministic=*/false) : time(*ranks, shape, together);
-  SKEIN_RETURN_IF_ERROR(comm::FirstError(mpi.world(), status));
+  SKEIN_RETURN_IF_ERROR(AloneThenTogether(
+      mpi, device, *ranks, idle,
+      [&](BenchRanks& of) { return time(of, ShardOf(shape, options.ranks), alone); },
+      [&](BenchRanks& of) { return time(of, shape, together); }));
   topology::ExchangeCurve curve = {.exchange = topology::Exchange::kAllReduce,
                                    .ranks = options.ranks};
   if (idle) return curve;

@@ -12,9 +12,9 @@
 #include "absl/time/time.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
-#include "parallel/comm/gather_strings.h"
 #include "worker/bench/bench_model.h"
 #include "worker/bench/bench_ranks.h"
+#include "worker/probe/alone_and_together.h"
 #include "worker/probe/decode_times.h"
 #include "worker/probe/probe_model.h"
 #include "worker/probe/samples.h"
@@ -74,15 +74,10 @@ absl::StatusOr<topology::ExchangeCurve> ProbeTokenReturn(comm::MpiRuntime& mpi, 
     return absl::OkStatus();
   };
   Times alone, together;
-  absl::Status status;
-  if (partner != places.end()) {
-    SKEIN_ASSIGN_OR_RETURN(const auto nobody, BenchRanks::Start({}));
-    status = time(*nobody, /*stages=*/1, alone);
-  }
-  SKEIN_RETURN_IF_ERROR(comm::FirstError(mpi.world(), status));
-  status = partner == places.end() ? ranks->Connect(device.device, /*deterministic=*/false)
-                                   : time(*ranks, /*stages=*/2, together);
-  SKEIN_RETURN_IF_ERROR(comm::FirstError(mpi.world(), status));
+  SKEIN_RETURN_IF_ERROR(AloneThenTogether(
+      mpi, device, *ranks, /*idle=*/partner == places.end(),
+      [&](BenchRanks& of) { return time(of, /*stages=*/1, alone); },
+      [&](BenchRanks& of) { return time(of, /*stages=*/2, together); }));
   std::vector<Times> all(mpi.size());
   SKEIN_RETURN_IF_ERROR(
       ranks->Gather({reinterpret_cast<const std::byte*>(&alone), sizeof(Times)},
