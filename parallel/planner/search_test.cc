@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/config/test_models.h"
+#include "parallel/planner/search_test_util.h"
 #include "topology/presets/presets.h"
 
 namespace skein::plan {
@@ -22,26 +23,6 @@ using model::Llama8B;
 using ::testing::HasSubstr;
 using topology::MakePreset;
 using topology::Topology;
-
-SearchTask Task(int64_t concurrency, Objective objective = Objective::kThroughput) {
-  SearchTask task;
-  task.workload = {512, 256, concurrency};
-  task.objective = objective;
-  return task;
-}
-
-SearchResult Search(const Topology& topology, const model::ModelConfig& model,
-                    const SearchTask& task) {
-  absl::StatusOr<SearchResult> result = SearchLayouts(topology, model, task);
-  EXPECT_TRUE(result.ok()) << result.status();
-  if (!result.ok() || result->choices.empty()) return {{Choice{}}, {}, ""};
-  return *std::move(result);
-}
-
-std::string Best(const Topology& topology, const model::ModelConfig& model,
-                 const SearchTask& task) {
-  return Search(topology, model, task).choices.front().layout.ToString();
-}
 
 // A choice is one that could run: each layer once in each replica, no site twice, memory that fits.
 void ExpectSound(const Topology& topology, const model::ModelConfig& model,
@@ -215,70 +196,6 @@ TEST(SearchTest, AnAnswerTakesItsFirstTokenAndTheOthers) {
   EXPECT_EQ(choice.AnswerTime({.output_tokens = 11}), absl::Milliseconds(200));
 }
 
-TEST(SearchTest, DeterministicAsksForShardsWhoseSumsAgree) {
-  model::ModelConfig model = Llama8B();
-  model.num_heads = model.num_kv_heads = 24;
-  model.intermediate_size = 12288;
-  const auto has_three = [&](bool deterministic) {
-    SearchTask task = Task(8);
-    task.deterministic = deterministic;
-    const SearchResult result = Search(*MakePreset("dgx-h100"), model, task);
-    return std::any_of(result.choices.begin(), result.choices.end(),
-                       [](const Choice& choice) { return choice.layout.tp_size == 3; });
-  };
-  EXPECT_TRUE(has_three(false));
-  EXPECT_FALSE(has_three(true));
-}
-
-// As coordinators do, which are told of what is planned here.
-TEST(SearchTest, WhatGpusCannotDoIsNotPlanned) {
-  const Topology topology = *MakePreset("dgx-h100");
-  SearchTask task = Task(1, Objective::kLatency);
-  EXPECT_EQ(Best(topology, Llama8B(), task), "tp=8,pp=1,dp=1");
-  task.deterministic = true;  // more than two would add by way of the hosts
-  const SearchResult result = Search(topology, Llama8B(), task);
-  EXPECT_LE(result.choices.front().layout.tp_size, 2);
-  const auto eight = std::find_if(result.rejected.begin(), result.rejected.end(),
-                                  [](const auto& of) { return of.layout.tp_size == 8; });
-  ASSERT_NE(eight, result.rejected.end());
-  EXPECT_THAT(eight->reason, HasSubstr("must be asked for by tp=8"));
-  task.layout.tp_size = 8;
-  EXPECT_EQ(Best(topology, Llama8B(), task), "tp=8,pp=1,dp=1");
-  task.layout = {};
-  model::ModelConfig narrow = Llama8B();
-  narrow.intermediate_size = 14336 + 64;
-  EXPECT_THAT(std::string(SearchLayouts(topology, narrow, task).status().message()),
-              HasSubstr("a matrix of 14400 columns"));
-  task = Task(1);
-  task.kv_dtype = KvDType::kF32;
-  EXPECT_THAT(std::string(SearchLayouts(topology, Llama8B(), task).status().message()),
-              HasSubstr("GPUs keep keys and values in int8 or in bf16"));
-}
-
-TEST(SearchTest, RanksOnGpusTakeMemoryOfTheirHost) {
-  Topology topology = *MakePreset("dgx-h100");
-  SearchTask task = Task(1);
-  task.layout = {.tp_size = 8, .pp_size = 1};
-  topology.hosts[0].memory_bytes = 0;  // not told
-  EXPECT_EQ(Best(topology, Llama8B(), task), "tp=8,pp=1,dp=1");
-  topology.hosts[0].memory_bytes = int64_t{1} << 30;
-  const absl::StatusOr<SearchResult> result = SearchLayouts(topology, Llama8B(), task);
-  SKEIN_ASSERT_OK(result);
-  EXPECT_TRUE(result->choices.empty());
-  ASSERT_FALSE(result->rejected.empty());
-  EXPECT_THAT(result->rejected[0].reason, HasSubstr("the ranks' processes would need "));
-  // Fewer replicas fit, and ranks share a part.
-  topology.hosts[0].memory_bytes = int64_t{4} << 30;
-  task.layout = {.tp_size = 1, .pp_size = 1};
-  task.workload.concurrency = 64;
-  const SearchResult some = Search(topology, Llama8B(), task);
-  const int32_t dp = some.choices.front().layout.dp_size;
-  EXPECT_GT(dp, 1);
-  EXPECT_LT(dp, 8);
-  ASSERT_FALSE(some.rejected.empty());
-  EXPECT_EQ(some.rejected[0].layout.dp_size, 8);
-}
-
 TEST(SearchTest, WhatIsAskedOfAReplicaReachesIt) {
   SearchTask task = Task(512);
   task.workload.prompt_tokens = 4096;
@@ -383,23 +300,6 @@ TEST(SearchTest, ReplicasOnCoresTakeTurnsOfHosts) {
   EXPECT_EQ(placed(2, 1), (Placed{{0, 1}}));
 }
 
-TEST(SearchTest, RanksOfAHostShareItsMemory) {
-  Topology box;
-  topology::Host& host = box.hosts.emplace_back();
-  host = {.name = "box", .cores = 16, .memory_bytes = int64_t{500} << 20};
-  host.core_rates.reads = {{int64_t{1} << 40, 10e9, 10e9}};
-  host.core_rates.products = {{DType::kF32, 0, 1, 1e11}};
-  host.links = {{topology::Path::kSelf, {.latency = absl::Nanoseconds(1), .bytes_per_s = 1e12}}};
-  SearchTask task = Task(64);
-  task.layout = {.tp_size = 1, .pp_size = 1};
-  const SearchResult result = Search(box, Bard(), task);
-  EXPECT_LT(result.choices.front().layout.dp_size,
-            12);  // of 40 MiB for program and weights of each alone
-  ASSERT_FALSE(result.rejected.empty());
-  EXPECT_EQ(result.rejected[0].layout.dp_size, 16);
-  EXPECT_THAT(result.rejected[0].reason, HasSubstr("a rank on host box would need"));
-}
-
 // The second card of three is slow, whose times are those of the whole.
 TEST(SearchTest, TheSlowestReplicaTellsTheTimes) {
   Topology topology = *MakePreset("pcie-4");
@@ -411,49 +311,6 @@ TEST(SearchTest, TheSlowestReplicaTellsTheTimes) {
   task.layout.dp_size = 3;
   const Choice three = Search(topology, Llama8B(), task).choices.front();
   EXPECT_GT(three.cost.ttft, 3 * one.cost.ttft);
-}
-
-TEST(SearchTest, FixedPartsStayAndWhatCannotBeSaysWhy) {
-  SearchTask task = Task(64);
-  task.layout = {.tp_size = 2, .pp_size = 3};
-  for (const Choice& choice : Search(*MakePreset("dgx-h100"), Llama70B(), task).choices) {
-    EXPECT_EQ(choice.layout.tp_size, 2);
-    EXPECT_EQ(choice.layout.pp_size, 3);
-  }
-  task.layout = {.tp_size = 16};  // over hosts, since it was asked for
-  EXPECT_EQ(Best(*MakePreset("dgx-h100", 2), Llama70B(), task), "tp=16,pp=1,dp=1");
-  task.layout = {.tp_size = 3};
-  const absl::StatusOr<SearchResult> three =
-      SearchLayouts(*MakePreset("dgx-h100"), Llama70B(), task);
-  SKEIN_ASSERT_OK(three);
-  EXPECT_TRUE(three->choices.empty());
-  ASSERT_EQ(three->rejected.size(), 1U);
-  EXPECT_THAT(three->rejected[0].reason, HasSubstr("64 heads cannot be split into 3"));
-  task.layout = {};
-  const absl::StatusOr<SearchResult> small = SearchLayouts(
-      *MakePreset("pcie-4"),
-      [] {
-        model::ModelConfig model = Llama70B();
-        model.num_layers = 160;
-        return model;
-      }(),
-      task);
-  SKEIN_ASSERT_OK(small);
-  EXPECT_TRUE(small->choices.empty());
-  std::string all;
-  for (const RejectedLayout& rejected : small->rejected) all += rejected.reason + "\n";
-  EXPECT_THAT(all, HasSubstr("GPU0 of host pcie-4 would need"));
-  EXPECT_THAT(all, HasSubstr("memory has room for"));
-}
-
-TEST(SearchTest, MemoryBoundsSequences) {
-  SearchTask task = Task(4096);
-  task.workload.prompt_tokens = 7000;
-  task.layout = {.tp_size = 1, .pp_size = 1, .dp_size = 1};
-  const Choice choice = Search(*MakePreset("pcie-4"), Llama8B(), task).choices.front();
-  // 1 MiB a token of 8 is left for 128 KiB each: 24 GiB hold some 27 of 7,256 tokens.
-  EXPECT_GT(choice.replicas[0].sequences, 15);
-  EXPECT_LT(choice.replicas[0].sequences, 30);
 }
 
 // tp=4 gives a few percent more than tp=2, whose replicas are smaller; a few percent of noise in
@@ -486,26 +343,6 @@ TEST(SearchTest, IsQuickAndSaysWhatItPruned) {
     EXPECT_GE(result.choices.size(), 10U);
     EXPECT_EQ(result.pruned.empty(), c.nodes == 1);
   }
-}
-
-TEST(SearchTest, WhatMakesNoSenseIsRefused) {
-  const Topology topology = *MakePreset("pcie-4");
-  const auto refusal = [&](const SearchTask& task) {
-    const auto result = SearchLayouts(topology, Llama8B(), task);
-    EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
-    return std::string(result.status().message());
-  };
-  EXPECT_THAT(refusal(Task(-1)), HasSubstr("-1 requests at once"));
-  SearchTask task = Task(1);
-  task.workload.prompt_tokens = 8192;
-  EXPECT_THAT(refusal(task), HasSubstr("do not fit into a context of 8192"));
-  task = Task(1);
-  task.context_length = 9000;
-  EXPECT_THAT(refusal(task), HasSubstr("a context of 9000 tokens cannot be"));
-  Topology bare = topology;
-  bare.hosts[0].links.clear();
-  EXPECT_THAT(std::string(SearchLayouts(bare, Llama8B(), Task(1)).status().message()),
-              HasSubstr("--like=PRESET"));
 }
 
 }  // namespace
