@@ -36,7 +36,7 @@ std::string FormatPlan(const Plan& plan) {
   }
   absl::StrAppend(&out, "limits of a replica\n");
   out += ListItem(absl::StrCat(FormatCount(plan.max_num_seqs, "sequence"), " at once, of at most ",
-                       FormatCount(plan.context_length, "token")));
+                               FormatCount(plan.context_length, "token")));
   out += ListItem(
       absl::StrCat("steps of at most ", FormatCount(plan.max_num_batched_tokens, "token"), ", in ",
                    plan.layout.pp_size == 1
@@ -45,12 +45,12 @@ std::string FormatPlan(const Plan& plan) {
                                       ", decodes in ", plan.micro_batches)));
   if (plan.layout.pp_size > 1) {
     out += ListItem(absl::StrCat("activations in ", std::string(HopDTypeName(plan.hop_dtype)),
-                         " from stage to stage"));
+                                 " from stage to stage"));
   }
   out += ListItem(absl::StrCat(
-              FormatCount(plan.pages, "page"), " of ", FormatCount(plan.page_size, "token"), " in ",
-              std::string(KvDTypeName(plan.kv_dtype)),
-              plan.swap_pages > 0 ? absl::StrCat(", and ", plan.swap_pages, " to swap to") : ""));
+      FormatCount(plan.pages, "page"), " of ", FormatCount(plan.page_size, "token"), " in ",
+      std::string(KvDTypeName(plan.kv_dtype)),
+      plan.swap_pages > 0 ? absl::StrCat(", and ", plan.swap_pages, " to swap to") : ""));
   if (plan.deterministic) {
     out += ListItem("deterministic: bits depend neither on the batch nor on the layout");
   }
@@ -62,10 +62,11 @@ std::string FormatPlan(const Plan& plan) {
         &out, "predicted, by figures that ",
         of.measured ? absl::StrFormat("were measured ±%.2g%%", 100 * of.spread) : "are assumed",
         "\n");
-    out += ListItem(absl::StrFormat("%s tokens/s, TTFT %s, TPOT %s, with %s at once, of %d and %d tokens",
-                            FormatRate(of.output_tokens_per_s), FormatMilliseconds(of.ttft),
-                            FormatMilliseconds(of.tpot), FormatCount(of.concurrency, "request"),
-                            of.prompt_tokens, of.output_tokens));
+    out += ListItem(
+        absl::StrFormat("%s tokens/s, TTFT %s, TPOT %s, with %s at once, of %d and %d tokens",
+                        FormatRate(of.output_tokens_per_s), FormatMilliseconds(of.ttft),
+                        FormatMilliseconds(of.tpot), FormatCount(of.concurrency, "request"),
+                        of.prompt_tokens, of.output_tokens));
   }
   if (!plan.reasons.empty()) absl::StrAppend(&out, "why\n");
   for (const std::string& reason : plan.reasons) out += ListItem(reason);
