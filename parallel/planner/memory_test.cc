@@ -119,7 +119,7 @@ TEST(MemoryOfRank, GpusHaveAContextAndGraphs) {
                                       whole.context_bytes + whole.graph_bytes);
   EXPECT_EQ(cpu.pinned_bytes, 0);
   EXPECT_EQ(whole.total(),
-            whole.device_bytes() + whole.pinned_bytes + (int64_t{498} << 20) + kProcessBytes);
+            whole.device_bytes() + whole.pinned_bytes + (int64_t{762} << 20) + kProcessBytes);
   // Of two of a host each has half of what they share.
   limits.ranks_of_host = 2;
   EXPECT_EQ(whole.process_bytes() - memory({0, 8}).process_bytes(), int64_t{40 + 6} << 20);
