@@ -183,11 +183,11 @@ TEST(PlanJob, CountsWhatGpusExchangeByAndWhatTheirHostsPin) {
   machine.devices[1].node = 0;
   // Staging of 256 MiB, 458 for the driver, 410 for NCCL and 18 for the process, each, of 7/8 of
   // what is free.
-  machine.nodes[0].memory_bytes = (int64_t{2284} << 20) / 7 * 8 + 8;
+  machine.nodes[0].memory_bytes = (int64_t{2812} << 20) / 7 * 8 + 8;
   SKEIN_EXPECT_OK(plan());
   machine.nodes[0].memory_bytes -= 2 << 20;
   EXPECT_THAT(plan().status(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                        HasSubstr("node alpha would need 2.23 GiB")));
+                                        HasSubstr("node alpha would need 2.75 GiB")));
 }
 
 TEST(PlanJob, TakesAskedKvMemory) {
