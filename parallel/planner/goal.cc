@@ -63,6 +63,11 @@ int32_t MostSequences(int32_t all, absl::FunctionRef<bool(int32_t sequences)> ke
   return most;
 }
 
+bool IsAlike(const Goal& goal, const cost::Workload& workload, const Standing& standing,
+             const Standing& best) {
+  return Score(goal, workload, standing) >= Score(goal, workload, best) * (1 - kAlike);
+}
+
 std::vector<size_t> RankStandings(const Goal& goal, const cost::Workload& workload,
                                   const std::vector<Standing>& standings) {
   struct Row {

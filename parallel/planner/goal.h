@@ -61,6 +61,9 @@ int32_t MostSequences(int32_t all, absl::FunctionRef<bool(int32_t sequences)> ke
 // fewer stages; of others that with fewer shards. So plans do not flap with measurements.
 inline constexpr double kAlike = 0.05;
 
+bool IsAlike(const Goal& goal, const cost::Workload& workload, const Standing& standing,
+             const Standing& best);
+
 // The places of `standings`, best first.
 std::vector<size_t> RankStandings(const Goal& goal, const cost::Workload& workload,
                                   const std::vector<Standing>& standings);

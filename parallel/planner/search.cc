@@ -354,6 +354,23 @@ absl::StatusOr<SearchResult> SearchLayouts(const Topology& topology,
   return Search(topology, model, task, replica).Run();
 }
 
+namespace {
+
+// What decides between two that count as equal; empty where the one behind is as small.
+std::string WhyItIsLarger(const Layout& layout, const Layout& best) {
+  const int32_t ranks = layout.tp_size * layout.pp_size;
+  const int32_t fewest = best.tp_size * best.pp_size;
+  if (ranks > fewest) {
+    return absl::StrCat("its replicas have ", FormatCount(ranks, "rank"), ", not ", fewest);
+  }
+  if (ranks == fewest && layout.pp_size > best.pp_size) {
+    return absl::StrCat("it has ", FormatCount(layout.pp_size, "stage"), ", not ", best.pp_size);
+  }
+  return "";
+}
+
+}  // namespace
+
 std::string WhyItIsBehind(const Choice& choice, const Choice& best, const SearchTask& task) {
   std::string plain = WhyItIsBehind(static_cast<const Goal&>(task), choice, best);
   if (!plain.empty()) return plain;
@@ -368,12 +385,34 @@ std::string WhyItIsBehind(const Choice& choice, const Choice& best, const Search
                         sequences(best));
   }
   if (choice.devices < best.devices) {
-    return absl::StrCat(best.devices - choice.devices, " more ranks help");
+    const int32_t more = best.devices - choice.devices;
+    return more == 1 ? "one rank more helps" : absl::StrCat(more, " ranks more help");
+  }
+  const Layout& layout = choice.layout;
+  if (IsAlike(task, task.workload, choice, best)) {
+    const std::string larger = WhyItIsLarger(layout, best.layout);
+    if (!larger.empty()) return absl::StrCat("as good within 5%, and ", larger);
   }
   if (choice.replicas.size() > best.replicas.size()) {
     return "each replica reads all weights for fewer sequences";
   }
-  return "more ranks share each layer's work for no gain";
+  const cost::Replica& replica = choice.replicas.front();
+  const int32_t fewest = best.replicas.front().micro_batches;
+  if (replica.micro_batches > fewest) {
+    return absl::StrCat("stages read their weights for each of ", replica.micro_batches,
+                        " micro-batches, not ",
+                        fewest == 1 ? "once a step" : absl::StrCat("of ", fewest));
+  }
+  if (layout.pp_size > best.layout.pp_size) {
+    return absl::StrCat("a step passes ", FormatCount(layout.pp_size, "stage"), ", not ",
+                        best.layout.pp_size);
+  }
+  if (layout.tp_size > best.layout.tp_size) {
+    return absl::StrCat(layout.tp_size, " shards of a layer gain less over ", best.layout.tp_size,
+                        " than their sums cost");
+  }
+  return absl::StrCat("its steps take ", FormatMilliseconds(choice.cost.step), ", not ",
+                      FormatMilliseconds(best.cost.step));
 }
 
 }  // namespace skein::plan
