@@ -82,12 +82,34 @@ TEST(SkeinMachinesTest, TopoShowsThisHost) {
   EXPECT_THAT(Skein("topo --json").out, HasSubstr(absl::StrCat("\"name\": \"", name, "\"")));
 }
 
-// With a library that tells of one GPU, of which it knows nothing.
-TEST(SkeinMachinesTest, TopoShowsHowThisHostsGpusAre) {
+// The program with a library that tells of one GPU, of which it knows nothing.
+std::string WithOneGpu() {
   const std::string folder = absl::StrCat(::testing::TempDir(), "/nvml");
   std::filesystem::create_directory(folder);
-  std::filesystem::copy_file("topology/host/fake_nvml.so", folder + "/libnvidia-ml.so.1");
-  const std::string program = absl::StrCat("env LD_LIBRARY_PATH=", folder, " client/skein");
+  std::filesystem::copy_file("topology/host/fake_nvml.so", folder + "/libnvidia-ml.so.1",
+                             std::filesystem::copy_options::skip_existing);
+  return absl::StrCat("env LD_LIBRARY_PATH=", folder, " client/skein");
+}
+
+TEST(SkeinMachinesTest, PlanOfThisHostTellsOfGpusThatItLeavesOut) {
+  const std::string plan = "plan --model checkpoints/bard --ranks 2";
+  const Outcome told = Skein(plan, WithOneGpu());
+  EXPECT_EQ(told.exit_code, 0) << told.err;
+  EXPECT_THAT(told.err, AllOf(StartsWith("skein: the plan leaves this host's 1 GPU out; "),
+                              HasSubstr("skein plan --topology=- --model=checkpoints/bard\n")));
+  EXPECT_EQ(Skein(plan, "env CUDA_VISIBLE_DEVICES= " + WithOneGpu()).err, "");
+  EXPECT_EQ(Skein(plan).err, "");
+}
+
+TEST(SkeinMachinesTest, PlanOfThisHostEndsWith3WhereNothingFits) {
+  const Outcome large = Skein("plan --model synthetic:llama3-70b --ranks 1 --kv-memory 8TiB");
+  EXPECT_EQ(large.exit_code, 3);
+  EXPECT_EQ(large.out, "");
+  EXPECT_THAT(large.err, HasSubstr(" would need 8."));
+}
+
+TEST(SkeinMachinesTest, TopoShowsHowThisHostsGpusAre) {
+  const std::string program = WithOneGpu();
   const Outcome here = Skein("topo", program);
   EXPECT_EQ(here.exit_code, 0) << here.err;
   EXPECT_THAT(here.out, HasSubstr("\nGPU0: 0 B of 0 B free\n"));
