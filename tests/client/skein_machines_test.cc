@@ -92,11 +92,11 @@ std::string WithOneGpu() {
 }
 
 TEST(SkeinMachinesTest, PlanOfThisHostTellsOfGpusThatItLeavesOut) {
-  const std::string plan = "plan --model checkpoints/bard --ranks 2";
+  const std::string plan = "plan --model synthetic:tiny --ranks 2";
   const Outcome told = Skein(plan, WithOneGpu());
   EXPECT_EQ(told.exit_code, 0) << told.err;
   EXPECT_THAT(told.err, AllOf(StartsWith("skein: the plan leaves this host's 1 GPU out; "),
-                              HasSubstr("skein plan --topology=- --model=checkpoints/bard\n")));
+                              HasSubstr("skein plan --topology=- --model=synthetic:tiny\n")));
   EXPECT_EQ(Skein(plan, "env CUDA_VISIBLE_DEVICES= " + WithOneGpu()).err, "");
   EXPECT_EQ(Skein(plan).err, "");
 }
