@@ -22,6 +22,28 @@ StandingSize Size(const Standing& standing) {
           leaves ? layout.tp_size : layout.pp_size, layout.dp_size};
 }
 
+bool IsAlike(double score, double best) { return score >= best * (1 - kAlike); }
+
+// What decides between two that count as equal, in the order of Size.
+std::string WhyItIsLarger(const Standing& standing, const Standing& best) {
+  const Layout& layout = standing.layout;
+  const int32_t ranks = layout.tp_size * layout.pp_size;
+  const int32_t fewest = best.layout.tp_size * best.layout.pp_size;
+  if (standing.idle_ranks > 0 && best.idle_ranks == 0) {
+    return absl::StrCat("leaves ", FormatCount(standing.idle_ranks, "rank"), " idle");
+  }
+  if (ranks > fewest) {
+    return absl::StrCat("its replicas have ", FormatCount(ranks, "rank"), ", not ", fewest);
+  }
+  if (standing.leaves_island && !best.leaves_island) return "NVLink does not connect its shards";
+  if (standing.leaves_island) {
+    return absl::StrCat("it has ", FormatCount(layout.tp_size, "shard"), ", not ",
+                        best.layout.tp_size);
+  }
+  return absl::StrCat("it has ", FormatCount(layout.pp_size, "stage"), ", not ",
+                      best.layout.pp_size);
+}
+
 }  // namespace
 
 int64_t ConcurrencyOf(const Goal& goal, DeviceKind device) {
@@ -63,11 +85,6 @@ int32_t MostSequences(int32_t all, absl::FunctionRef<bool(int32_t sequences)> ke
   return most;
 }
 
-bool IsAlike(const Goal& goal, const cost::Workload& workload, const Standing& standing,
-             const Standing& best) {
-  return Score(goal, workload, standing) >= Score(goal, workload, best) * (1 - kAlike);
-}
-
 std::vector<size_t> RankStandings(const Goal& goal, const cost::Workload& workload,
                                   const std::vector<Standing>& standings) {
   struct Row {
@@ -86,7 +103,7 @@ std::vector<size_t> RankStandings(const Goal& goal, const cost::Workload& worklo
   });
   for (auto begin = rows.begin(); begin != rows.end();) {
     const auto end = std::find_if(begin, rows.end(), [&](const Row& row) {
-      return row.within != begin->within || row.score < begin->score * (1 - kAlike);
+      return row.within != begin->within || !IsAlike(row.score, begin->score);
     });
     std::sort(begin, end, [](const Row& a, const Row& b) { return a.size < b.size; });
     begin = end;
@@ -96,7 +113,8 @@ std::vector<size_t> RankStandings(const Goal& goal, const cost::Workload& worklo
   return places;
 }
 
-std::string WhyItIsBehind(const Goal& goal, const Standing& standing, const Standing& best) {
+std::string WhyItIsBehind(const Goal& goal, const cost::Workload& workload,
+                          const Standing& standing, const Standing& best) {
   if (!WithinLimits(goal, standing)) {
     const bool ttft = goal.ttft_limit && standing.cost.ttft > *goal.ttft_limit;
     return absl::StrCat(ttft ? "TTFT" : "TPOT", " is ",

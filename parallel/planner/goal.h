@@ -61,15 +61,13 @@ int32_t MostSequences(int32_t all, absl::FunctionRef<bool(int32_t sequences)> ke
 // fewer stages; of others that with fewer shards. So plans do not flap with measurements.
 inline constexpr double kAlike = 0.05;
 
-bool IsAlike(const Goal& goal, const cost::Workload& workload, const Standing& standing,
-             const Standing& best);
-
 // The places of `standings`, best first.
 std::vector<size_t> RankStandings(const Goal& goal, const cost::Workload& workload,
                                   const std::vector<Standing>& standings);
 
 // "exchanges take 40% of a step": what a layout that is not the best suffers from, by what it
 // differs in the most plainly; empty where nothing of this kind tells.
-std::string WhyItIsBehind(const Goal& goal, const Standing& standing, const Standing& best);
+std::string WhyItIsBehind(const Goal& goal, const cost::Workload& workload,
+                          const Standing& standing, const Standing& best);
 
 }  // namespace skein::plan

@@ -110,7 +110,7 @@ std::string WhyItLost(const Goal& goal, const cost::Workload& workload, const St
   const std::string merits =
       absl::StrCat(Merit(goal, workload, loser), ", where ", best.layout.ToString(), " has ",
                    Merit(goal, workload, best));
-  const std::string why = WhyItIsBehind(goal, loser, best);
+  const std::string why = WhyItIsBehind(goal, workload, loser, best);
   return why.empty() ? merits : absl::StrCat(merits, ": ", why);
 }
 

@@ -354,25 +354,8 @@ absl::StatusOr<SearchResult> SearchLayouts(const Topology& topology,
   return Search(topology, model, task, replica).Run();
 }
 
-namespace {
-
-// What decides between two that count as equal; empty where the one behind is as small.
-std::string WhyItIsLarger(const Layout& layout, const Layout& best) {
-  const int32_t ranks = layout.tp_size * layout.pp_size;
-  const int32_t fewest = best.tp_size * best.pp_size;
-  if (ranks > fewest) {
-    return absl::StrCat("its replicas have ", FormatCount(ranks, "rank"), ", not ", fewest);
-  }
-  if (ranks == fewest && layout.pp_size > best.pp_size) {
-    return absl::StrCat("it has ", FormatCount(layout.pp_size, "stage"), ", not ", best.pp_size);
-  }
-  return "";
-}
-
-}  // namespace
-
 std::string WhyItIsBehind(const Choice& choice, const Choice& best, const SearchTask& task) {
-  std::string plain = WhyItIsBehind(static_cast<const Goal&>(task), choice, best);
+  std::string plain = WhyItIsBehind(task, task.workload, choice, best);
   if (!plain.empty()) return plain;
   const auto sequences = [](const Choice& of) {
     int64_t all = 0;
@@ -388,31 +371,20 @@ std::string WhyItIsBehind(const Choice& choice, const Choice& best, const Search
     const int32_t more = best.devices - choice.devices;
     return more == 1 ? "one rank more helps" : absl::StrCat(more, " ranks more help");
   }
-  const Layout& layout = choice.layout;
-  if (IsAlike(task, task.workload, choice, best)) {
-    const std::string larger = WhyItIsLarger(layout, best.layout);
-    if (!larger.empty()) return absl::StrCat("as good within 5%, and ", larger);
+  // Of all weights, by each rank, until all sequences have a token more.
+  const auto read = [](const Choice& of) {
+    return static_cast<double>(of.replicas.front().micro_batches) /
+           (of.layout.tp_size * of.layout.pp_size);
+  };
+  if (read(choice) > read(best)) {
+    return absl::StrFormat("a rank goes through %.0f%% of the weights a step, not %.0f%%",
+                           100 * read(choice), 100 * read(best));
   }
-  if (choice.replicas.size() > best.replicas.size()) {
-    return "each replica reads all weights for fewer sequences";
-  }
-  const cost::Replica& replica = choice.replicas.front();
-  const int32_t fewest = best.replicas.front().micro_batches;
-  if (replica.micro_batches > fewest) {
-    return absl::StrCat("stages read their weights for each of ", replica.micro_batches,
-                        " micro-batches, not ",
-                        fewest == 1 ? "once a step" : absl::StrCat("of ", fewest));
-  }
-  if (layout.pp_size > best.layout.pp_size) {
-    return absl::StrCat("a step passes ", FormatCount(layout.pp_size, "stage"), ", not ",
-                        best.layout.pp_size);
-  }
-  if (layout.tp_size > best.layout.tp_size) {
-    return absl::StrCat(layout.tp_size, " shards of a layer gain less over ", best.layout.tp_size,
-                        " than their sums cost");
-  }
-  return absl::StrCat("its steps take ", FormatMilliseconds(choice.cost.step), ", not ",
-                      FormatMilliseconds(best.cost.step));
+  const bool tpot = choice.cost.tpot > best.cost.tpot;
+  const auto time = [&](const Choice& of) {
+    return FormatMilliseconds(tpot ? of.cost.tpot : of.cost.ttft);
+  };
+  return absl::StrCat(tpot ? "TPOT" : "TTFT", " is ", time(choice), ", not ", time(best));
 }
 
 }  // namespace skein::plan
