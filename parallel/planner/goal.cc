@@ -24,24 +24,24 @@ StandingSize Size(const Standing& standing) {
 
 bool IsAlike(double score, double best) { return score >= best * (1 - kAlike); }
 
-// What decides between two that count as equal, in the order of Size.
+// What decides between two that count as equal, the first that differs of Size.
 std::string WhyItIsLarger(const Standing& standing, const Standing& best) {
   const Layout& layout = standing.layout;
+  const auto has = [](const char* whose, int32_t count, const char* what, int32_t fewer) {
+    return absl::StrCat(whose, FormatCount(count, what), ", not ", fewer);
+  };
   const int32_t ranks = layout.tp_size * layout.pp_size;
   const int32_t fewest = best.layout.tp_size * best.layout.pp_size;
-  if (standing.idle_ranks > 0 && best.idle_ranks == 0) {
-    return absl::StrCat("leaves ", FormatCount(standing.idle_ranks, "rank"), " idle");
+  if ((standing.idle_ranks > 0) != (best.idle_ranks > 0)) {
+    return absl::StrCat("it leaves ", FormatCount(standing.idle_ranks, "rank"), " idle");
   }
-  if (ranks > fewest) {
-    return absl::StrCat("its replicas have ", FormatCount(ranks, "rank"), ", not ", fewest);
+  if (ranks != fewest) return has("its replicas have ", ranks, "rank", fewest);
+  if (standing.leaves_island != best.leaves_island) return "NVLink does not connect its shards";
+  if (layout.tp_size == best.layout.tp_size) {
+    return has("it has ", layout.dp_size, "replica", best.layout.dp_size);
   }
-  if (standing.leaves_island && !best.leaves_island) return "NVLink does not connect its shards";
-  if (standing.leaves_island) {
-    return absl::StrCat("it has ", FormatCount(layout.tp_size, "shard"), ", not ",
-                        best.layout.tp_size);
-  }
-  return absl::StrCat("it has ", FormatCount(layout.pp_size, "stage"), ", not ",
-                      best.layout.pp_size);
+  return standing.leaves_island ? has("it has ", layout.tp_size, "shard", best.layout.tp_size)
+                                : has("it has ", layout.pp_size, "stage", best.layout.pp_size);
 }
 
 }  // namespace
@@ -127,6 +127,11 @@ std::string WhyItIsBehind(const Goal& goal, const cost::Workload& workload,
   }
   if (standing.cost.bubble > best.cost.bubble + 0.1) {
     return absl::StrCat("stages idle ", percent(standing.cost.bubble), " of the time");
+  }
+  if (IsAlike(Score(goal, workload, standing), Score(goal, workload, best)) &&
+      Size(standing) > Size(best)) {
+    return absl::StrCat("as good within ", percent(kAlike), ", and ",
+                        WhyItIsLarger(standing, best));
   }
   return "";
 }

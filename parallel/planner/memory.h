@@ -67,12 +67,13 @@ inline constexpr int64_t kNcclShardBytes = int64_t{95} << 20;
 
 // And where it computes on a GPU, of the host: what the driver and cuBLASLt keep there, and NCCL
 // for a first group, for each further one and for sums. Ranks of a host share the pages of their
-// files. The driver pins 10 MiB for each of the 32 queues that ranks ask for
-// (CUDA_DEVICE_MAX_CONNECTIONS), and 16 more. Pss of ranks on H200s with driver 580, beside the
-// process and what is pinned, in MiB: 762 of one that was alone; without the queues 458 of each of
-// two, with NCCL's sums 868 of each of two, and 829 of four; 834 of two with a hop in their place,
-// 864 of four with sums and a hop (scripts/memory.sh).
-inline constexpr int64_t kDriverBytes = int64_t{762} << 20;
+// files. Pss of ranks on H200s with driver 580, beside the process and what is pinned: 498 MiB of
+// one that was alone, 458 of each of two; with NCCL's sums 868 of each of two, and 829 of four; 834
+// of two with a hop in their place, 864 of four with sums and a hop (scripts/memory.sh). All
+// without what the driver pins for queues: 10 MiB for each of the 32 of comm::NcclEnvironment and
+// 16 more, where a process that sets none has 72, as measured with driver 580.159.04 alone.
+inline constexpr int64_t kQueueBytes = int64_t{264} << 20;
+inline constexpr int64_t kDriverBytes = (int64_t{498} << 20) + kQueueBytes;
 inline constexpr int64_t kDriverSharedBytes = int64_t{80} << 20;  // of these
 inline constexpr int64_t kNcclHostBytes = int64_t{420} << 20;
 inline constexpr int64_t kNcclHostSharedBytes = int64_t{88} << 20;  // of these

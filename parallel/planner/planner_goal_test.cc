@@ -192,6 +192,32 @@ TEST(PlanJob, PlansSayWhatIsPredictedAndForWhichLoad) {
   EXPECT_THAT(FormatPlan(planning.plans[0]), HasSubstr("predicted, by figures that are assumed"));
 }
 
+TEST(WhyItIsBehindTest, TellsWhatDecidesBetweenAlikeOnes) {
+  const auto standing = [](const Layout& layout, double tokens_per_s, int32_t idle = 0,
+                           bool leaves_island = false) {
+    Standing of{.layout = layout};
+    of.output_tokens_per_s = tokens_per_s;
+    of.idle_ranks = idle;
+    of.leaves_island = leaves_island;
+    return of;
+  };
+  const auto why = [](const Standing& of, const Standing& best) {
+    return WhyItIsBehind({.objective = Objective::kThroughput}, {}, of, best);
+  };
+  const Standing best = standing({2, 2, 2}, 100);
+  EXPECT_EQ(why(standing({4, 2, 1}, 96), best),
+            "as good within 5%, and its replicas have 8 ranks, not 4");
+  EXPECT_EQ(why(standing({4, 2, 1}, 94), best), "");
+  EXPECT_EQ(why(standing({1, 2, 4}, 96), best), "");  // it is smaller
+  EXPECT_EQ(why(standing({1, 4, 2}, 96), best), "as good within 5%, and it has 4 stages, not 2");
+  EXPECT_EQ(why(standing({2, 2, 4}, 96), best), "as good within 5%, and it has 4 replicas, not 2");
+  EXPECT_EQ(why(standing({2, 1, 2}, 96, 4), best), "as good within 5%, and it leaves 4 ranks idle");
+  EXPECT_EQ(why(standing({4, 1, 2}, 96, 0, true), best),
+            "as good within 5%, and NVLink does not connect its shards");
+  EXPECT_EQ(why(standing({4, 1, 2}, 96, 0, true), standing({2, 2, 2}, 100, 0, true)),
+            "as good within 5%, and it has 4 shards, not 2");
+}
+
 TEST(PlanJob, SaysWhyOthersLost) {
   const auto machine = WithLatency(OneNode(2, 64 * kGiB, 8), absl::Milliseconds(1));
   SKEIN_ASSERT_OK_AND_ASSIGN(const Planning planning, PlanJob(machine, Bard(), {}));

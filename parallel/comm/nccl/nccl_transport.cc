@@ -25,8 +25,7 @@ absl::Span<const NcclVariable> NcclEnvironment() {
       // Ranks connect as their group is made, within its deadline, not inside of a first sum.
       {"NCCL_RUNTIME_CONNECT", "0"},
       // A queue of the device for each stream, those of NCCL included: work of one stream that
-      // waits
-      // holds up no other one's.
+      // waits holds up no other one's. Plans count what they pin (plan::kQueueBytes).
       {"CUDA_DEVICE_MAX_CONNECTIONS", "32"},
   };
   return kVariables;
