@@ -66,13 +66,6 @@ void PrintMachines(const Topology& topology) {
   absl::PrintF("%s\nRates are %s\n", what, origin);
 }
 
-std::string TaskName(const plan::SearchTask& task) {
-  return absl::StrFormat(
-      "%d at once, each %d tokens in and %d out; best by %s", task.workload.concurrency,
-      task.workload.prompt_tokens, task.workload.output_tokens,
-      task.objective == plan::Objective::kLatency ? "the time of an answer" : "tokens a second");
-}
-
 void PrintTable(const SearchResult& result, size_t shown) {
   absl::PrintF("%-18s %5s %10s %10s %10s %11s %9s %6s %8s\n", "layout", "ranks", "memory", "TTFT",
                "TPOT", "tokens/s", "a rank", "idle", "exchange");
@@ -236,10 +229,13 @@ void PrintJson(const Topology& topology, const SearchResult& result, const plan:
 void Print(const Topology& topology, const std::string& model_name, const SearchResult& result,
            const RankFlags& flags) {
   PrintMachines(topology);
-  absl::PrintF("%s, %s\n\n", model_name, TaskName(flags.task));
+  const cost::Workload& load = flags.task.workload;
+  absl::PrintF("%s, %d at once, each %d tokens in and %d out\n", model_name, load.concurrency,
+               load.prompt_tokens, load.output_tokens);
   if (result.choices.empty()) {
-    absl::PrintF("No layout fits.\n");
+    absl::PrintF("\nNo layout fits.\n");
   } else {
+    absl::PrintF("Best by %s\n\n", plan::RankedBy(flags.task, result.choices.front()));
     PrintTable(result, flags.all ? result.choices.size() : kShown);
     PrintMap(topology, result.choices.front());
     PrintBehind(result, flags);

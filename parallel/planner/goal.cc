@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/units.h"
 #include "parallel/planner/defaults.h"
 
@@ -111,6 +112,20 @@ std::vector<size_t> RankStandings(const Goal& goal, const cost::Workload& worklo
   std::vector<size_t> places;
   for (const Row& row : rows) places.push_back(row.place);
   return places;
+}
+
+std::string RankedBy(const Goal& goal, const Standing& best) {
+  std::string text =
+      goal.objective == Objective::kLatency ? "the time of an answer" : "tokens a second";
+  std::vector<std::string> limits;
+  const auto add = [&](const char* what, const std::optional<absl::Duration>& limit) {
+    if (limit) limits.push_back(absl::StrCat(what, " of at most ", absl::FormatDuration(*limit)));
+  };
+  add("TTFT", goal.ttft_limit);
+  add("TPOT", goal.tpot_limit);
+  if (limits.empty()) return text;
+  return absl::StrCat(text, ", with ", absl::StrJoin(limits, " and "),
+                      WithinLimits(goal, best) ? "" : ", which no layout keeps");
 }
 
 std::string WhyItIsBehind(const Goal& goal, const cost::Workload& workload,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -64,6 +65,10 @@ inline constexpr double kAlike = 0.05;
 // The places of `standings`, best first.
 std::vector<size_t> RankStandings(const Goal& goal, const cost::Workload& workload,
                                   const std::vector<Standing>& standings);
+
+// "tokens a second, with TPOT of at most 50ms": the objective, and the limits where `best`, the
+// first of all, keeps them; else that none does.
+std::string RankedBy(const Goal& goal, const Standing& best);
 
 // "exchanges take 40% of a step": what a layout that is not the best suffers from, by what it
 // differs in the most plainly; empty where nothing of this kind tells.

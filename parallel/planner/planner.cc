@@ -236,20 +236,6 @@ void AddThreadReasons(const Job& job, const Candidate& of, std::vector<std::stri
   }
 }
 
-std::string RankedBy(const Goal& goal, const Standing& chosen) {
-  std::string reason = goal.objective == Objective::kLatency ? "Ranked by the time of an answer"
-                                                             : "Ranked by tokens a second";
-  std::vector<std::string> limits;
-  const auto add = [&](const char* what, const std::optional<absl::Duration>& limit) {
-    if (limit) limits.push_back(absl::StrCat(what, " of at most ", absl::FormatDuration(*limit)));
-  };
-  add("TTFT", goal.ttft_limit);
-  add("TPOT", goal.tpot_limit);
-  if (limits.empty()) return reason + ".";
-  return absl::StrCat(reason, ", with ", absl::StrJoin(limits, " and "),
-                      WithinLimits(goal, chosen) ? "." : ", which no layout keeps.");
-}
-
 // Why no layout like `best` with fewer stages was taken; "" where there is none.
 std::string WhyStages(const Candidate& best, const std::vector<Candidate>& candidates) {
   for (const Candidate& c : candidates) {
@@ -297,7 +283,7 @@ std::vector<std::string> WhyThisLayout(const Candidate& chosen, const Constraint
   const Layout& layout = chosen.layout;
   std::vector<std::string> reasons;
   if (request != LayoutRequest{}) reasons.push_back(request.ToString() + " was asked for.");
-  reasons.push_back(RankedBy(constraints.goal, chosen.standing));
+  reasons.push_back(absl::StrCat("Ranked by ", RankedBy(constraints.goal, chosen.standing), "."));
   if (!request.pp_size && layout.pp_size > 1) {
     std::string why = WhyStages(chosen, candidates);
     if (!why.empty()) reasons.push_back(std::move(why));

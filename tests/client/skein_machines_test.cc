@@ -57,7 +57,7 @@ TEST(SkeinMachinesTest, PlanRanksLayoutsOfMachinesThatAreNotThere) {
       ranked.out,
       AllOf(StartsWith("2 hosts, 8 GPUs on the first (NVIDIA H100 80GB HBM3"),
             HasSubstr("\nRates are modelled: of datasheets\n"),
-            HasSubstr("64 at once, each 512 tokens in and 256 out; best by tokens a second"),
+            HasSubstr("64 at once, each 512 tokens in and 256 out\nBest by tokens a second\n"),
             HasSubstr("\n- ranks 8-15 on node1: GPU0 GPU1 GPU2 GPU3"), HasSubstr("\nbehind it\n")));
   size_t begin = 0;
   for (size_t end; (end = ranked.out.find('\n', begin)) != std::string::npos; begin = end + 1) {
