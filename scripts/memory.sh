@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Holds what plans count for each rank against what the system tells: the process's share of the host's memory (Pss) and,
-# where ranks compute on GPUs, what NVML tells of theirs. Each rank needs a GPU of its own that nobody else uses. Fails where
+# Holds what plans count for each rank against what the system tells: the most that the process ever had of the host's memory
+# (Pss, sampled from its start through loading to the end of a load) and, where ranks compute on GPUs, what NVML tells of theirs. Each rank needs a GPU of its own that nobody else uses. Fails where
 # a rank has more than 3% more or less than was planned, and more than 16 MiB: of tiny models the rest is how many processes
 # share the pages of libraries. Takes some 10 s for each layout, and as much memory as the models.
 #   scripts/memory.sh [--bin DIR] [MODEL LAYOUT]...
@@ -53,6 +53,34 @@ export HOME=${HOME:-$work}  # Open MPI 5 asks for one
 # MiB that each GPU has used, one a line.
 used_of_gpus() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null || true; }
 
+# usage: watch_host MPIRUN FILE: the most Pss that each of its ranks has, until a signal; then "PID BYTES" lines.
+watch_host() {
+  exec python3 - "$1" "$2" <<'PYTHON'
+import glob, signal, sys, time
+mpirun, file = sys.argv[1:]
+most, asked = {}, False
+def stop(*_):
+    global asked
+    asked = True
+signal.signal(signal.SIGTERM, stop)
+def is_rank(stat):  # its parent is the second field behind the name
+    return stat.rpartition(")")[2].split()[1] == mpirun
+while not asked:
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        pid = path.split("/")[2]
+        try:
+            if not is_rank(open(path).read()):
+                continue
+            for line in open(f"/proc/{pid}/smaps_rollup"):
+                if line.startswith("Pss:"):
+                    most[pid] = max(most.get(pid, 0), int(line.split()[1]) << 10)
+        except OSError:
+            pass  # it has ended
+    time.sleep(0.05)
+open(file, "w").writelines(f"{pid} {pss}\n" for pid, pss in most.items())
+PYTHON
+}
+
 missed=0
 printf '%-28s %-14s %5s %-5s %11s %11s %7s\n' model layout rank of planned used error
 # usage: hold MODEL LAYOUT
@@ -71,13 +99,18 @@ hold() {
   address=$(<"$work/address")
   start mpirun -np "$ranks" "$(program "$bin" worker/worker)" --no-probe --coordinator="$address" >"$work/workers.log" 2>&1
   local workers=$child
+  start watch_host "$workers" "$work/host"
+  local watch=$child
   run "$skein" status --coordinator="$address" --wait="${wait_s}s" >"$work/status.log" 2>&1 || { cat "$work"/*.log >&2 && die "no replica serves"; }
   run "$skein" bench serve --coordinator="$address" --concurrency="$sequences" --requests="$((3 * sequences))" --prompt-tokens="$((context - 16))" --answer-tokens=16 \
     >"$work/load.log" 2>&1 || die "no load: $(cat "$work/load.log")"
   "$skein" status --coordinator="$address" --json >"$work/status.json"
-  python3 - "$1" "$2" "$most_percent" "$most_mib" "$work/status.json" "$before" "$(used_of_gpus)" <<'PYTHON' || status=$?
+  send TERM "$watch"
+  finish "$watch" || die "nothing watches the host's memory"
+  python3 - "$1" "$2" "$most_percent" "$most_mib" "$work/status.json" "$work/host" "$before" "$(used_of_gpus)" <<'PYTHON' || status=$?
 import json, os, sys
-model, layout, most, most_mib, status, before, after = sys.argv[1:]
+model, layout, most, most_mib, status, host, before, after = sys.argv[1:]
+of_host = dict(line.split() for line in open(host))
 job = json.load(open(status))["jobs"][0]
 pids = {rank.get("rank", 0): rank["pid"] for rank in job["ranks"]}
 used = [(int(b) - int(a)) << 20 for a, b in zip(before.split(), after.split())]
@@ -93,9 +126,7 @@ for rank in job["plan"]["ranks"]:
     number = rank.get("rank", 0)
     if rank["device"].get("kind") == "cuda":
         show(number, "GPU", int(rank["memory_bytes"]), used[number])
-    for line in open(f"/proc/{pids[number]}/smaps_rollup"):
-        if line.startswith("Pss:"):
-            show(number, "host", int(rank["host_bytes"]), int(line.split()[1]) << 10)
+    show(number, "host", int(rank["host_bytes"]), int(of_host[str(pids[number])]))
 sys.exit(3 if missed else 0)
 PYTHON
   ((status != 1)) || die "no figures of $1 with $2"

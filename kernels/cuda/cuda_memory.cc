@@ -22,6 +22,8 @@ namespace {
 
 // Staging comes in pieces of at least this, so that pieces serve one another's requests.
 constexpr int64_t kStagingPiece = int64_t{4} << 20;
+// At once: more than the link carries while a thread reads its next piece.
+constexpr int64_t kMaxStagingBytes = int64_t{256} << 20;
 
 // Whether a GluOp right behind, or behind a bias, reads what comes of the matrix, each time.
 // Programs read it nowhere else.

@@ -114,12 +114,6 @@ PinnedSizes PinnedBy(const Program& program, const Limits& limits) {
   return sizes;
 }
 
-int64_t MostPinnedBytes(const Program& program, const Limits& limits) {
-  int64_t weights = 0;
-  for (const ProgramWeight& weight : program.weights) weights += DeviceBytes(weight.spec);
-  return std::max(PinnedBy(program, limits).sum(), std::min(weights, kMaxStagingBytes));
-}
-
 int64_t CandidateFloats(const Program& program, const Limits& limits) {
   return int64_t{2} * program.vocab_shards * limits.outputs;
 }

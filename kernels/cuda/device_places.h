@@ -22,10 +22,7 @@ inline constexpr int32_t kHopperMultiprocessors = 132;
 // with driver 580 and CUDA 13.0: the context; then the kernels, cuBLASLt and what it loads as
 // products are tuned, and the rest of the pieces of 2 MiB in which CUDA allocates.
 inline constexpr int64_t kContextBytes = int64_t{524} << 20;
-inline constexpr int64_t kLibraryBytes = int64_t{14} << 20;
-
-// Of staging for weights at once: more than the link carries while a thread reads its next piece.
-inline constexpr int64_t kMaxStagingBytes = int64_t{256} << 20;
+inline constexpr int64_t kLibraryBytes = int64_t{32} << 20;
 
 // What cuBLASLt asks for on Hopper.
 inline constexpr int64_t kBlasWorkspaceBytes = int64_t{32} << 20;
@@ -53,7 +50,7 @@ int64_t PeerSumBytes(int ranks);
 // What one batch brings to slots beside its upload, without waiting for the device.
 inline constexpr int64_t kPutDownBytes = int64_t{512} << 10;
 
-// Bytes of the host's memory that an executable pins.
+// Bytes of the host's memory that an executable pins, swapped pages aside.
 struct PinnedSizes {
   int64_t uploads = 0;  // of all batches
   int64_t drawn = 0, made = 0, masks = 0, put_down = 0, logits = 0;
@@ -62,10 +59,6 @@ struct PinnedSizes {
   int64_t sum() const { return uploads + drawn + made + masks + put_down + logits + pooled; }
 };
 PinnedSizes PinnedBy(const Program& program, const Limits& limits);
-
-// The most that a process has pinned at a time, swapped pages aside: staging is gone when the
-// executable comes.
-int64_t MostPinnedBytes(const Program& program, const Limits& limits);
 
 // Rows of logits that shards exchange at once.
 inline constexpr int64_t kSampledAtOnce = 32;

@@ -41,7 +41,7 @@ ProgramSizes CudaSizes(const Program& program, const KvSpec& kv, const Limits& l
       cuda::PlaceOnDevice(program, limits, kv.page_size, cuda::kHopperMultiprocessors).bytes;
   sizes.context = cuda::kContextBytes + cuda::kLibraryBytes;
   sizes.graphs = cuda::GraphBytes(program, limits);
-  sizes.pinned = cuda::MostPinnedBytes(program, limits);
+  sizes.pinned = cuda::PinnedBy(program, limits).sum();
   sizes.draws = DTypeBytes(DType::kF32, cuda::DrawFloats(program, limits));
   return sizes;
 }

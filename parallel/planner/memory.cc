@@ -67,6 +67,7 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
         part_of(kNcclHostBytes, kNcclHostSharedBytes) + (over_nccl - 1) * kNcclHostGroupBytes;
     memory.shared_bytes += kNcclHostSharedBytes;
   }
+  if (limits.nccl && layers.begin > 0) memory.exchange_bytes += kNcclReceiveBytes;
   if (device_sums) {
     memory.exchange_bytes += kNcclSumBytes + (limits.tp_size - 2) * kNcclShardBytes;
     memory.driver_bytes += kNcclSumHostBytes;

@@ -57,28 +57,30 @@ inline constexpr int64_t kProcessSharedBytes = int64_t{12} << 20;  // of these
 // the files being read and for other processes: free memory is a snapshot.
 constexpr int64_t UsableBytes(int64_t memory_bytes) { return memory_bytes - memory_bytes / 8; }
 
-// What NCCL takes of a device for a rank's first group, for each further one, and beside it for one
-// that sums, which has channels for all that NVLink carries, and for each of its shards beyond two:
-// as NVML tells it of two and four H200s with NVLink and NCCL 2.28 (scripts/memory.sh).
+// What NCCL takes of a device for a rank's first group, for each further one, for one in which it
+// receives, and beside it for one that sums, which has channels for all that NVLink carries, and
+// for each of its shards beyond two: as NVML tells it of two and four H200s with NVLink and NCCL
+// 2.28 (scripts/memory.sh).
 inline constexpr int64_t kNcclBytes = int64_t{500} << 20;
 inline constexpr int64_t kNcclGroupBytes = int64_t{90} << 20;
-inline constexpr int64_t kNcclSumBytes = int64_t{630} << 20;
+inline constexpr int64_t kNcclReceiveBytes = int64_t{16} << 20;
+inline constexpr int64_t kNcclSumBytes = int64_t{616} << 20;
 inline constexpr int64_t kNcclShardBytes = int64_t{95} << 20;
 
 // And where it computes on a GPU, of the host: what the driver and cuBLASLt keep there, and NCCL
 // for a first group, for each further one and for sums. Ranks of a host share the pages of their
-// files. Pss of ranks on H200s with driver 580, beside the process and what is pinned: 498 MiB of
-// one that was alone, 458 of each of two; with NCCL's sums 868 of each of two, and 829 of four; 834
-// of two with a hop in their place, 864 of four with sums and a hop (scripts/memory.sh). All
-// without what the driver pins for queues: 10 MiB for each of the 32 of comm::NcclEnvironment and
-// 16 more, where a process that sets none has 72, as measured with driver 580.159.04 alone.
+// files. As Pss of one and two ranks on H200s with driver 580.159.04 has it (scripts/memory.sh);
+// what cuBLASLt loads differs by up to 25 MiB between models of other shapes. The staging of
+// weights, up to 256 MiB, is not counted: it is gone before products are tuned, which take as much.
+// Of it, what the driver pins for queues: 10 MiB for each of the 32 of comm::NcclEnvironment and 16
+// more, where a process that sets none has 72.
 inline constexpr int64_t kQueueBytes = int64_t{264} << 20;
-inline constexpr int64_t kDriverBytes = (int64_t{498} << 20) + kQueueBytes;
+inline constexpr int64_t kDriverBytes = (int64_t{487} << 20) + kQueueBytes;
 inline constexpr int64_t kDriverSharedBytes = int64_t{80} << 20;  // of these
 inline constexpr int64_t kNcclHostBytes = int64_t{420} << 20;
 inline constexpr int64_t kNcclHostSharedBytes = int64_t{88} << 20;  // of these
 inline constexpr int64_t kNcclHostGroupBytes = int64_t{35} << 20;
-inline constexpr int64_t kNcclSumHostBytes = int64_t{34} << 20;
+inline constexpr int64_t kNcclSumHostBytes = int64_t{20} << 20;
 
 struct RankMemory {
   int64_t weight_bytes = 0;  // packed
