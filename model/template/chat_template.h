@@ -27,7 +27,7 @@
 #include "absl/time/time.h"
 #include "model/template/limits.h"
 #include "model/template/text.h"
-#include "nlohmann/json.hpp"
+#include "nlohmann/json_fwd.hpp"
 
 namespace skein::model {
 
