@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "base/units.h"
 #include "client/find_worker.h"
 #include "client/gantt.h"
+#include "client/probe_host.h"
 #include "client/read_model.h"
 #include "model/config/model_config.h"
 #include "model/synthetic/synthetic.h"
@@ -87,6 +89,18 @@ void PrintRejected(const std::vector<plan::RejectedLayout>& rejected) {
   }
 }
 
+// What was measured of so many ranks on this host's cores, if that was kept.
+std::optional<topology::Topology> KeptOfCores(int32_t ranks) {
+  absl::StatusOr<topology::Host> host = topology::DetectHost({.visible_devices = ""});
+  if (!host.ok()) return std::nullopt;
+  topology::Topology topology;
+  topology.hosts = {*std::move(host)};
+  topology.hosts.front().interconnect = {};
+  TakeKeptFigures(ranks, topology);
+  if (topology.hosts.front().core_rates.reads.empty()) return std::nullopt;
+  return topology;
+}
+
 // Ranks of this host compute on its cores.
 void TellOfGpus(const PlanFlags& flags) {
   const absl::StatusOr<topology::Host> host =
@@ -107,8 +121,10 @@ absl::StatusOr<bool> PlanThisHost(const PlanFlags& flags) {
   const absl::StatusOr<plan::ModelFacts> model = ReadModel(flags.model);
   if (!model.ok()) return Annotate(model.status(), "--model");
   SKEIN_ASSIGN_OR_RETURN(const topology::Node node, topology::DescribeHost());
-  const topology::Machine machine = topology::MachineFromRanks(std::vector<topology::RankReport>(
-      static_cast<size_t>(flags.ranks), {node, topology::DescribeCpu()}));
+  std::vector<topology::RankReport> ranks(static_cast<size_t>(flags.ranks),
+                                          {node, topology::DescribeCpu()});
+  ranks.front().told = KeptOfCores(flags.ranks);
+  const topology::Machine machine = topology::MachineFromRanks(ranks);
   const absl::StatusOr<plan::Planning> planning = PlanOnHost(flags, *model, machine);
   TellOfGpus(flags);
   if (absl::IsFailedPrecondition(planning.status())) {

@@ -1,4 +1,4 @@
-// Measures this host, by ranks that mpirun starts on it.
+// Measures this host, by ranks that mpirun starts on it; what was kept of that.
 #pragma once
 
 #include <cstdint>
@@ -24,5 +24,12 @@ void DeclareProbeFlags(CLI::App& command, ProbeFlags& flags);
 // FailedPrecondition where it fails, which has said why on standard error.
 absl::StatusOr<topology::Topology> ProbeHost(const ProbeFlags& flags,
                                              const std::optional<std::string>& visible_devices);
+
+// How many ranks of this host are measured where nobody says.
+int32_t RanksToProbe(const topology::Host& host);
+
+// Gives `topology`, of this host alone, what was measured of jobs of so many ranks on its GPUs, or
+// on its cores where it has none, if that was kept.
+void TakeKeptFigures(int32_t ranks, topology::Topology& topology);
 
 }  // namespace skein::client

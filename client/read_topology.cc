@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "client/live_topology.h"
+#include "client/probe_host.h"
 #include "proto/convert/machines_json.h"
 #include "topology/formats/hwloc_xml.h"
 #include "topology/formats/nccl_xml.h"
@@ -73,6 +74,7 @@ absl::StatusOr<Topology> ThisHost(const std::optional<std::string>& visible_devi
   Topology topology;
   SKEIN_ASSIGN_OR_RETURN(topology.hosts.emplace_back(),
                          topology::DetectHost({.visible_devices = visible_devices}));
+  TakeKeptFigures(RanksToProbe(topology.hosts.front()), topology);
   return topology;
 }
 

@@ -1,4 +1,5 @@
 // `skein topo --probe`, with the worker and the mpirun that it starts.
+#include <cstdlib>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // As after `. scripts/env.sh`; mpirun has a folder of its own.
 constexpr char kSkein[] =
@@ -41,6 +43,28 @@ TEST(TopoProbeTest, PlansAreMadeOfTheJson) {
   const Outcome plan = Skein(absl::StrCat("plan --model synthetic:llama3-1b --topology ", file));
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
   EXPECT_THAT(plan.out, ContainsRegex("\nRates are measured ±[0-9.e+-]+%\n"));
+}
+
+// Those of as many ranks, by both commands.
+TEST(TopoProbeTest, PlansOfThisHostAreMadeOfWhatWasKept) {
+  const std::string cache = absl::StrCat(::testing::TempDir(), "/cache");
+  ASSERT_EQ(setenv("XDG_CACHE_HOME", cache.c_str(), 1), 0);
+  const auto plan = [](int ranks) {
+    return Skein(absl::StrCat("plan --model synthetic:llama3-1b --ranks ", ranks)).out;
+  };
+  const auto figures = [](const std::string& topo) {  // what is free is not one of them
+    return topo.substr(topo.find("\n\n"));
+  };
+  constexpr char kMeasured[] = "predicted, by figures that were measured ";
+  EXPECT_THAT(plan(2), Not(HasSubstr(kMeasured)));
+  EXPECT_THAT(Skein("topo").out, Not(HasSubstr("exchanges of ranks")));
+  const Outcome probed = Skein("topo --probe --np 2", kSkein);
+  EXPECT_EQ(probed.exit_code, 0) << probed.err;
+  EXPECT_THAT(plan(2), HasSubstr(kMeasured));
+  EXPECT_THAT(plan(1), Not(HasSubstr(kMeasured)));
+  ASSERT_THAT(probed.out, HasSubstr("\n\na core reads "));
+  EXPECT_EQ(figures(Skein("topo").out), figures(probed.out));
+  ASSERT_EQ(unsetenv("XDG_CACHE_HOME"), 0);
 }
 
 TEST(TopoProbeTest, WhatCannotBeMeasuredSaysWhy) {

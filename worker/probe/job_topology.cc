@@ -14,10 +14,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "base/file.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
-#include "base/version.h"
 #include "parallel/comm/gather_strings.h"
 #include "proto/convert/machines_json.h"
 #include "topology/cpus.h"
@@ -25,12 +23,12 @@
 #include "topology/host/detect.h"
 #include "topology/host/host.h"
 #include "topology/host/near_cpus.h"
+#include "topology/kept/figures.h"
+#include "topology/kept/figures_key.h"
+#include "topology/kept/kept.h"
 #include "topology/pci_address.h"
 #include "topology/presets/presets.h"
-#include "worker/probe/figures.h"
-#include "worker/probe/figures_key.h"
 #include "worker/probe/host_probe.h"
-#include "worker/probe/probe_cache.h"
 
 namespace skein::worker {
 namespace {
@@ -40,15 +38,6 @@ using topology::Path;
 
 // For a probe of another job to end.
 constexpr absl::Duration kPatience = absl::Seconds(30);
-// Raise it when what is measured, or how, changes.
-constexpr int kEdition = 13;
-
-// The first line of a file of the kernel.
-std::string FirstLine(const char* path) {
-  const std::string text = ReadFileOrEmpty(path);
-  return text.substr(0, text.find('\n'));
-}
-
 class Finder {
  public:
   Finder(comm::MpiRuntime& mpi, const JobTopologyOptions& options) : mpi_(mpi), options_(options) {}
@@ -75,7 +64,7 @@ class Finder {
       found_.says = why_not_kept_.empty()
                         ? absl::StrCat("measured in ", took_)
                         : absl::StrCat("measured in ", took_, ", and not kept: ", why_not_kept_);
-    } else if (kept && TakeFigures(*kept_, found_.topology).ok()) {
+    } else if (kept && topology::TakeFigures(*kept_, found_.topology).ok()) {
       found_.says = "as they were measured before";
     } else {
       found_.says = absl::StrCat("assumed: ", why_not);
@@ -87,9 +76,9 @@ class Finder {
 
  private:
   absl::StatusOr<JobTopology> RunGiven() {
-    const absl::StatusOr<topology::Topology> given = ReadFigures(options_.figures_file);
+    const absl::StatusOr<topology::Topology> given = topology::ReadFigures(options_.figures_file);
     const absl::Status taken =
-        given.ok() ? Annotate(TakeFigures(*given, found_.topology), options_.figures_file)
+        given.ok() ? Annotate(topology::TakeFigures(*given, found_.topology), options_.figures_file)
                    : given.status();
     SKEIN_ASSIGN_OR_RETURN(const std::string wrong, FirstOf(std::string(taken.message())));
     if (!wrong.empty()) return absl::FailedPreconditionError(absl::StrCat("--figures: ", wrong));
@@ -177,15 +166,11 @@ class Finder {
   }
 
   absl::StatusOr<std::string> Key() {
-    FiguresOf of = {.version = kVersion,
-                    .edition = kEdition,
-                    .host = &found_.topology.hosts.front(),
-                    .kernel = FirstLine("/proc/sys/kernel/osrelease"),
-                    .driver = is_gpu() ? FirstLine("/proc/driver/nvidia/version") : "",
-                    .local_ranks = mpi_.local_size(),
-                    .ranks = mpi_.size(),
-                    .device_comm = options_.device_comm,
-                    .nics = nics_};
+    topology::FiguresOf of =
+        topology::FiguresOfThisHost(found_.topology.hosts.front(), mpi_.local_size());
+    of.ranks = mpi_.size();
+    of.device_comm = DeviceCommName(options_.device_comm);
+    of.nics = nics_;
     for (const char* name : {"OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude",
                              "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA"}) {
       if (const char* const value = std::getenv(name)) {
@@ -193,11 +178,11 @@ class Finder {
       }
     }
     SKEIN_ASSIGN_OR_RETURN(of.hosts, comm::GatherStrings(mpi_.world(), of.host->name));
-    return FiguresKey(of);
+    return topology::FiguresKey(of);
   }
 
   absl::StatusOr<bool> ReadKeptEverywhere(const std::string& key) {
-    if (!options_.folder.empty()) kept_ = ReadKept(options_.folder, key);
+    if (!options_.folder.empty()) kept_ = topology::ReadKept(options_.folder, key);
     SKEIN_ASSIGN_OR_RETURN(const std::string missing, FirstOf(kept_ ? "" : "missing"));
     return missing.empty();
   }
@@ -249,7 +234,7 @@ class Finder {
     found_.measured = true;
     took_ = absl::StrFormat("%.1f s", absl::ToDoubleSeconds(absl::Now() - begin));
     if (options_.folder.empty() || mpi_.local_rank() != 0) return "";
-    why_not_kept_ = std::string(Keep(options_.folder, key, found_.topology).message());
+    why_not_kept_ = std::string(topology::Keep(options_.folder, key, found_.topology).message());
     return "";
   }
 

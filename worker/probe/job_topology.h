@@ -27,8 +27,8 @@ struct JobTopologyOptions {
   RankDevice device;  // this rank's
   DeviceComm device_comm = DeviceComm::kAuto;
   Probing probing = Probing::kWhenNew;
-  std::string folder;                              // where measurements are kept; empty: nowhere
-  std::string figures_file;                        // figures.h; where it is, nobody measures
+  std::string folder;        // where measurements are kept; empty: nowhere
+  std::string figures_file;  // topology/kept/figures.h; where it is, nobody measures
   std::function<void(std::string_view)> progress;  // may be null
 };
 

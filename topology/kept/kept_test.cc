@@ -1,4 +1,4 @@
-#include "worker/probe/probe_cache.h"
+#include "topology/kept/kept.h"
 
 #include <filesystem>
 #include <string>
@@ -9,15 +9,15 @@
 #include "gtest/gtest.h"
 #include "topology/presets/presets.h"
 
-namespace skein::worker {
+namespace skein::topology {
 namespace {
 
-topology::Topology Measured() {
-  topology::Topology topology = *topology::MakePreset("pcie-4");
-  topology::Host& host = topology.hosts[0];
+Topology Measured() {
+  Topology topology = *MakePreset("pcie-4");
+  Host& host = topology.hosts[0];
   host.core_rates.reads = {{1 << 20, 2e10, 1e10}};
-  host.core_rates.origin = topology::Origin::kMeasured;
-  host.exchanges = {{topology::Exchange::kAllReduce, 2, false, {{1024, absl::Microseconds(3)}}}};
+  host.core_rates.origin = Origin::kMeasured;
+  host.exchanges = {{Exchange::kAllReduce, 2, false, {{1024, absl::Microseconds(3)}}}};
   for (size_t i = 0; i < host.interconnect.gpus.size(); ++i) {
     host.interconnect.gpus[i].bus_id = absl::StrCat("0000:0", i, ":00.0");
   }
@@ -26,7 +26,7 @@ topology::Topology Measured() {
   return topology;
 }
 
-class ProbeCacheTest : public ::testing::Test {
+class KeptTest : public ::testing::Test {
  protected:
   // Made by the first that is kept.
   const std::string folder_ =
@@ -34,7 +34,7 @@ class ProbeCacheTest : public ::testing::Test {
                    ::testing::UnitTest::GetInstance()->current_test_info()->name(), "/a/b");
 };
 
-TEST_F(ProbeCacheTest, KeepsByKey) {
+TEST_F(KeptTest, KeepsByKey) {
   EXPECT_FALSE(ReadKept(folder_, "this host").has_value());
   SKEIN_ASSERT_OK(Keep(folder_, "this host", Measured()));
   EXPECT_FALSE(ReadKept(folder_, "another host").has_value());
@@ -42,7 +42,7 @@ TEST_F(ProbeCacheTest, KeepsByKey) {
   ASSERT_TRUE(kept.has_value());
   EXPECT_EQ(kept->hosts, Measured().hosts);
   // The newest counts, and no draft is left.
-  topology::Topology newer = Measured();
+  Topology newer = Measured();
   newer.hosts[0].exchanges.clear();
   SKEIN_ASSERT_OK(Keep(folder_, "this host", newer));
   EXPECT_TRUE(ReadKept(folder_, "this host")->hosts[0].exchanges.empty());
@@ -50,7 +50,7 @@ TEST_F(ProbeCacheTest, KeepsByKey) {
 }
 
 // Of many cards and hosts it is long.
-TEST_F(ProbeCacheTest, KeysMayBeLong) {
+TEST_F(KeptTest, KeysMayBeLong) {
   for (const size_t size : {300u, 3000u}) {
     const std::string key = std::string(size, 'x') + "\n";
     SKEIN_ASSERT_OK(Keep(folder_, key, Measured()));
@@ -59,7 +59,7 @@ TEST_F(ProbeCacheTest, KeysMayBeLong) {
   }
 }
 
-TEST_F(ProbeCacheTest, WhatIsGarbledOrOfAnotherKeyIsNothing) {
+TEST_F(KeptTest, WhatIsGarbledOrOfAnotherKeyIsNothing) {
   SKEIN_ASSERT_OK(Keep(folder_, "this host", Measured()));
   const std::string path = std::filesystem::directory_iterator(folder_)->path().string();
   const std::string text = *ReadFile(path, 1 << 20);
@@ -73,11 +73,11 @@ TEST_F(ProbeCacheTest, WhatIsGarbledOrOfAnotherKeyIsNothing) {
   EXPECT_TRUE(ReadKept(folder_, "this host").has_value());
 }
 
-TEST_F(ProbeCacheTest, ErrorsNameThePath) {
+TEST_F(KeptTest, ErrorsNameThePath) {
   EXPECT_FALSE(Keep("/proc/nowhere", "this host", Measured()).ok());
   EXPECT_NE(Keep("/proc/nowhere", "this host", Measured()).message().find("/proc/nowhere"),
             std::string::npos);
 }
 
 }  // namespace
-}  // namespace skein::worker
+}  // namespace skein::topology

@@ -1,4 +1,4 @@
-#include "worker/probe/probe_cache.h"
+#include "topology/kept/kept.h"
 
 #include <unistd.h>
 
@@ -16,7 +16,7 @@
 #include "base/status_util.h"
 #include "proto/convert/machines_json.h"
 
-namespace skein::worker {
+namespace skein::topology {
 namespace {
 
 namespace fs = std::filesystem;
@@ -30,17 +30,17 @@ std::string PathOf(const std::string& folder, const std::string& key) {
 
 }  // namespace
 
-std::optional<topology::Topology> ReadKept(const std::string& folder, const std::string& key) {
+std::optional<Topology> ReadKept(const std::string& folder, const std::string& key) {
   const absl::StatusOr<std::string> text =
       ReadFile(PathOf(folder, key), convert::kMaxTopologyBytes);
   if (!text.ok()) return std::nullopt;
-  absl::StatusOr<topology::Topology> kept = convert::TopologyFromJson(*text);
+  absl::StatusOr<Topology> kept = convert::TopologyFromJson(*text);
   // As topologies have names.
   if (!kept.ok() || kept->name != Printable(key) || kept->hosts.size() != 1) return std::nullopt;
   return *std::move(kept);
 }
 
-absl::Status Keep(const std::string& folder, const std::string& key, topology::Topology topology) {
+absl::Status Keep(const std::string& folder, const std::string& key, Topology topology) {
   topology.name = key;
   std::error_code error;
   fs::create_directories(folder, error);
@@ -52,4 +52,4 @@ absl::Status Keep(const std::string& folder, const std::string& key, topology::T
   return error ? ErrnoStatus(error.value(), path) : absl::OkStatus();
 }
 
-}  // namespace skein::worker
+}  // namespace skein::topology

@@ -1,4 +1,4 @@
-#include "worker/probe/figures_key.h"
+#include "topology/kept/figures_key.h"
 
 #include <functional>
 #include <set>
@@ -7,12 +7,12 @@
 
 #include "gtest/gtest.h"
 
-namespace skein::worker {
+namespace skein::topology {
 namespace {
 
 // Whatever the figures depend on makes another key.
 TEST(FiguresKeyTest, SaysAllThatFiguresDependOn) {
-  topology::Host host = {.name = "a", .cpu = "a CPU", .cores = 8};
+  Host host = {.name = "a", .cpu = "a CPU", .cores = 8};
   host.interconnect.gpus = {{.model = "a card", .bus_id = "0000:01:00.0"}};
   FiguresOf of = {.version = "1",
                   .edition = 2,
@@ -27,7 +27,7 @@ TEST(FiguresKeyTest, SaysAllThatFiguresDependOn) {
   std::set<std::string> keys = {FiguresKey(of)};
   const auto other = [&](const std::function<void()>& change) {
     const FiguresOf before = of;
-    const topology::Host host_before = host;
+    const Host host_before = host;
     change();
     EXPECT_TRUE(keys.insert(FiguresKey(of)).second) << FiguresKey(of);
     of = before;
@@ -46,7 +46,7 @@ TEST(FiguresKeyTest, SaysAllThatFiguresDependOn) {
   other([&] { of.driver = "581"; });
   other([&] { of.local_ranks = 1; });
   other([&] { of.ranks = 3; });
-  other([&] { of.device_comm = DeviceComm::kHost; });
+  other([&] { of.device_comm = "host"; });
   other([&] { of.hosts = {"a", "a", "c", "c"}; });
   other([&] { of.nics[0].bytes_per_s = 1e10; });
   other([&] { of.nics[0].bus_id = "0000:04:00.0"; });
@@ -55,7 +55,7 @@ TEST(FiguresKeyTest, SaysAllThatFiguresDependOn) {
 }
 
 TEST(FiguresKeyTest, OfOneHostTheWayToOthersDoesNotCount) {
-  const topology::Host host = {.name = "a", .cores = 8};
+  const Host host = {.name = "a", .cores = 8};
   FiguresOf of = {.host = &host, .ranks = 2, .hosts = {"a", "a"}};
   const std::string key = FiguresKey(of);
   of.nics = {{.name = "eth0"}};
@@ -64,4 +64,4 @@ TEST(FiguresKeyTest, OfOneHostTheWayToOthersDoesNotCount) {
 }
 
 }  // namespace
-}  // namespace skein::worker
+}  // namespace skein::topology

@@ -6,26 +6,29 @@
 #include <vector>
 
 #include "topology/topology.h"
-#include "worker/device_comm.h"
 
-namespace skein::worker {
+namespace skein::topology {
 
 struct FiguresOf {
-  std::string_view version;              // of Skein
-  int edition = 0;                       // of what is measured, and how
-  const topology::Host* host = nullptr;  // this one, with the GPUs of its ranks
+  std::string_view version;    // of Skein
+  int edition = 0;             // of what is measured, and how
+  const Host* host = nullptr;  // this one, with the GPUs of its ranks
   std::string kernel;
   std::string driver;  // of GPUs
   int local_ranks = 0;
   int ranks = 0;
-  DeviceComm device_comm = DeviceComm::kAuto;
+  std::string_view device_comm = "auto";  // as ranks are asked for it
   // The way to other hosts; not read where there are none.
   std::vector<std::string> hosts;  // of all ranks, this one among them
-  std::vector<topology::Nic> nics;
+  std::vector<Nic> nics;
   std::string networks;  // that the user has chosen for MPI and NCCL
 };
+
+// What figures of this host depend on, by what this version measures of a job that is on it alone:
+// `ranks`, on the GPUs of `host`, or on cores where it has none. `host` outlives it.
+FiguresOf FiguresOfThisHost(const Host& host, int ranks);
 
 // One line. Pure.
 std::string FiguresKey(const FiguresOf& of);
 
-}  // namespace skein::worker
+}  // namespace skein::topology

@@ -8,14 +8,14 @@
 #include "absl/status/status.h"
 #include "topology/topology.h"
 
-namespace skein::worker {
+namespace skein::topology {
 
 // What is kept under `key`: of the host its rates, links and exchanges, and the fabric. Nothing
 // where there is no such file, it cannot be read, or it is another key's.
-std::optional<topology::Topology> ReadKept(const std::string& folder, const std::string& key);
+std::optional<Topology> ReadKept(const std::string& folder, const std::string& key);
 
 // Keeps a topology of one host; a reader sees all of it or nothing. Errors of the system name the
 // path.
-absl::Status Keep(const std::string& folder, const std::string& key, topology::Topology topology);
+absl::Status Keep(const std::string& folder, const std::string& key, Topology topology);
 
-}  // namespace skein::worker
+}  // namespace skein::topology

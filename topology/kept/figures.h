@@ -8,15 +8,15 @@
 #include "absl/status/statusor.h"
 #include "topology/topology.h"
 
-namespace skein::worker {
+namespace skein::topology {
 
 // A file of `worker probe` or `skein topo --json`. Errors name it.
-absl::StatusOr<topology::Topology> ReadFigures(const std::string& file);
+absl::StatusOr<Topology> ReadFigures(const std::string& file);
 
 // Gives `mine`, of one host as it is now, figures of the host of `given` that has its name, else of
 // the first one; its GPUs, those of the GPU at the same address, else of the first of that model.
 // Its own cores and GPUs, and what connects them, stay. FailedPrecondition where `given` has no
 // rates for what computes here: a GPU, or cores where there is none.
-absl::Status TakeFigures(const topology::Topology& given, topology::Topology& mine);
+absl::Status TakeFigures(const Topology& given, Topology& mine);
 
-}  // namespace skein::worker
+}  // namespace skein::topology

@@ -1,4 +1,4 @@
-#include "worker/probe/figures.h"
+#include "topology/kept/figures.h"
 
 #include <string>
 
@@ -9,38 +9,37 @@
 #include "gtest/gtest.h"
 #include "topology/presets/presets.h"
 
-namespace skein::worker {
+namespace skein::topology {
 namespace {
 
 using ::testing::HasSubstr;
 
 // Two hosts of four GPUs, of which each reads at its own rate.
-topology::Topology Given() {
-  topology::Topology given = *topology::MakePreset("pcie-4", 2, "ethernet-10g");
+Topology Given() {
+  Topology given = *MakePreset("pcie-4", 2, "ethernet-10g");
   double rate = 1e12;
-  for (topology::Host& host : given.hosts) {
+  for (Host& host : given.hosts) {
     host.core_rates.reads = {{1 << 20, rate += 1e9, rate}};
     for (size_t i = 0; i < host.interconnect.gpus.size(); ++i) {
-      topology::Gpu& gpu = host.interconnect.gpus[i];
+      Gpu& gpu = host.interconnect.gpus[i];
       gpu.bus_id = absl::StrCat("0000:0", i, ":00.0");
       gpu.rates.reads = {{1 << 20, rate += 1e9, rate}};
       gpu.to_host.bytes_per_s = rate += 1e9;
     }
-    host.exchanges = {
-        {topology::Exchange::kAllReduce, 2, false, {{1024, absl::Nanoseconds(rate)}}}};
+    host.exchanges = {{Exchange::kAllReduce, 2, false, {{1024, absl::Nanoseconds(rate)}}}};
   }
   return given;
 }
 
-topology::Topology Bare(const std::string& name, int gpus) {
-  topology::Topology bare;
-  topology::Host& host = bare.hosts.emplace_back(Given().hosts[0]);
+Topology Bare(const std::string& name, int gpus) {
+  Topology bare;
+  Host& host = bare.hosts.emplace_back(Given().hosts[0]);
   host.name = name;
   host.core_rates = {};
   host.exchanges.clear();
   host.links.clear();
   host.interconnect.gpus.resize(gpus);
-  for (topology::Gpu& gpu : host.interconnect.gpus) {
+  for (Gpu& gpu : host.interconnect.gpus) {
     gpu.rates = {};
     gpu.to_host = {};
   }
@@ -48,11 +47,11 @@ topology::Topology Bare(const std::string& name, int gpus) {
 }
 
 TEST(FiguresTest, AHostTakesThoseOfItsName) {
-  const topology::Topology given = Given();
-  topology::Topology mine = Bare("node1", 2);
+  const Topology given = Given();
+  Topology mine = Bare("node1", 2);
   mine.hosts[0].memory_bytes = 12345;
   SKEIN_ASSERT_OK(TakeFigures(given, mine));
-  const topology::Host& of = mine.hosts.front();
+  const Host& of = mine.hosts.front();
   EXPECT_EQ(of.core_rates, given.hosts[1].core_rates);
   EXPECT_EQ(of.exchanges, given.hosts[1].exchanges);
   EXPECT_EQ(of.interconnect.gpus[1].rates, given.hosts[1].interconnect.gpus[1].rates);
@@ -66,13 +65,13 @@ TEST(FiguresTest, AHostTakesThoseOfItsName) {
 
 // Hosts that are alike need no file each.
 TEST(FiguresTest, AnotherHostTakesThoseOfTheFirst) {
-  const topology::Topology given = Given();
-  topology::Topology mine = Bare("elsewhere", 2);
+  const Topology given = Given();
+  Topology mine = Bare("elsewhere", 2);
   mine.hosts[0].interconnect.gpus[0].bus_id = "0000:77:00.0";
   // CUDA writes addresses otherwise than sysfs does.
   mine.hosts[0].interconnect.gpus[1].bus_id = "00000000:02:00.0";
   SKEIN_ASSERT_OK(TakeFigures(given, mine));
-  const topology::Host& of = mine.hosts.front();
+  const Host& of = mine.hosts.front();
   EXPECT_EQ(of.name, "elsewhere");
   EXPECT_EQ(of.core_rates, given.hosts[0].core_rates);
   EXPECT_EQ(of.interconnect.gpus[0].rates, given.hosts[0].interconnect.gpus[0].rates);
@@ -80,14 +79,14 @@ TEST(FiguresTest, AnotherHostTakesThoseOfTheFirst) {
 }
 
 TEST(FiguresTest, WhatHasNoRatesIsRefused) {
-  topology::Topology mine = Bare("node0", 1);
+  Topology mine = Bare("node0", 1);
   mine.hosts[0].interconnect.gpus[0].model = "NVIDIA H900";
   EXPECT_THAT(TakeFigures(Given(), mine),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("no rates of a NVIDIA H900 on host node0")));
-  topology::Topology cores = Bare("node0", 0);
+  Topology cores = Bare("node0", 0);
   SKEIN_EXPECT_OK(TakeFigures(Given(), cores));
-  topology::Topology without = Given();
+  Topology without = Given();
   without.hosts[0].core_rates = {};
   EXPECT_THAT(TakeFigures(without, cores),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("a core of host node0")));
@@ -102,4 +101,4 @@ TEST(FiguresTest, FilesThatCannotBeReadAreNamed) {
 }
 
 }  // namespace
-}  // namespace skein::worker
+}  // namespace skein::topology

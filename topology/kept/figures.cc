@@ -1,4 +1,4 @@
-#include "worker/probe/figures.h"
+#include "topology/kept/figures.h"
 
 #include <algorithm>
 #include <utility>
@@ -11,13 +11,10 @@
 #include "proto/convert/machines_json.h"
 #include "topology/pci_address.h"
 
-namespace skein::worker {
+namespace skein::topology {
 namespace {
 
-using topology::Gpu;
-using topology::Host;
-
-const Host& HostOf(const topology::Topology& given, const std::string& name) {
+const Host& HostOf(const Topology& given, const std::string& name) {
   const auto named = std::find_if(given.hosts.begin(), given.hosts.end(),
                                   [&](const Host& host) { return host.name == name; });
   return named == given.hosts.end() ? given.hosts.front() : *named;
@@ -25,8 +22,7 @@ const Host& HostOf(const topology::Topology& given, const std::string& name) {
 
 const Gpu* GpuLike(const std::vector<Gpu>& given, const Gpu& mine) {
   const auto same = [&](const Gpu& gpu) {
-    return gpu.model == mine.model &&
-           topology::PciAddress(gpu.bus_id) == topology::PciAddress(mine.bus_id);
+    return gpu.model == mine.model && PciAddress(gpu.bus_id) == PciAddress(mine.bus_id);
   };
   auto found = std::find_if(given.begin(), given.end(), same);
   if (found == given.end()) {
@@ -38,14 +34,14 @@ const Gpu* GpuLike(const std::vector<Gpu>& given, const Gpu& mine) {
 
 }  // namespace
 
-absl::StatusOr<topology::Topology> ReadFigures(const std::string& file) {
+absl::StatusOr<Topology> ReadFigures(const std::string& file) {
   SKEIN_ASSIGN_OR_RETURN(const std::string text, ReadFile(file, convert::kMaxTopologyBytes));
-  absl::StatusOr<topology::Topology> given = convert::TopologyFromJson(text);
+  absl::StatusOr<Topology> given = convert::TopologyFromJson(text);
   if (!given.ok()) return Annotate(given.status(), file);
   return given;
 }
 
-absl::Status TakeFigures(const topology::Topology& given, topology::Topology& mine) {
+absl::Status TakeFigures(const Topology& given, Topology& mine) {
   Host& to = mine.hosts.front();
   const Host& from = HostOf(given, to.name);
   for (Gpu& gpu : to.interconnect.gpus) {
@@ -68,4 +64,4 @@ absl::Status TakeFigures(const topology::Topology& given, topology::Topology& mi
   return absl::OkStatus();
 }
 
-}  // namespace skein::worker
+}  // namespace skein::topology
