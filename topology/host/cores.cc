@@ -64,6 +64,17 @@ absl::StatusOr<std::vector<Cpus>> AffinityCpus() {
   return cores;
 }
 
+absl::StatusOr<int64_t> AffinityCacheBytes() {
+  SKEIN_ASSIGN_OR_RETURN(const Affinity affinity, FindAffinity());
+  uint64_t bytes = 0;
+  hwloc_obj_t cache = nullptr;
+  while ((cache = Next(affinity.topology.get(), affinity.cpus.get(), HWLOC_OBJ_L3CACHE, cache)) !=
+         nullptr) {
+    bytes += cache->attr->cache.size;
+  }
+  return static_cast<int64_t>(bytes);
+}
+
 int32_t CoresOf(hwloc_topology_t topology, hwloc_const_cpuset_t cpus) {
   int32_t cores = 0;
   hwloc_obj_t core = nullptr;

@@ -3,8 +3,13 @@
 #include <sched.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <set>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/test_util.h"
 #include "gtest/gtest.h"
 
@@ -32,6 +37,37 @@ TEST(CoresOfTest, HardwareThreadsOfACoreCountOnce) {
   EXPECT_EQ(CoresOfSynthetic("core:4 pu:2", "1,2"), 2);
   EXPECT_EQ(CoresOfSynthetic("package:2 core:2 pu:2", "3-6"), 3);
   EXPECT_EQ(CoresOfSynthetic("pu:6", "1-3"), 3);  // no cores are told of
+}
+
+// Of the processors in `set`, as the kernel tells it; each cache once.
+int64_t CacheBytesOf(const cpu_set_t& set) {
+  std::set<std::string> seen;
+  int64_t bytes = 0;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &set)) continue;
+    const std::string folder = absl::StrCat("/sys/devices/system/cpu/cpu", cpu, "/cache/index3/");
+    std::string shared_by;
+    int64_t kib = 0;
+    if (!(std::ifstream(folder + "shared_cpu_list") >> shared_by)) continue;
+    if (!(std::ifstream(folder + "size") >> kib) || !seen.insert(shared_by).second) continue;
+    bytes += kib << 10;
+  }
+  return bytes;
+}
+
+TEST(AffinityCacheBytesTest, AreOfTheCoresThatMayBeUsed) {
+  cpu_set_t before, first;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const int64_t all, AffinityCacheBytes());
+  EXPECT_EQ(all, CacheBytesOf(before));
+  int cpu = 0;
+  while (!CPU_ISSET(cpu, &before)) ++cpu;
+  CPU_ZERO(&first);
+  CPU_SET(cpu, &first);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(first), &first), 0);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const int64_t alone, AffinityCacheBytes());
+  ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
+  EXPECT_EQ(alone, CacheBytesOf(first));
 }
 
 TEST(AffinityCoresTest, FollowsTheThreadsAffinity) {

@@ -21,7 +21,7 @@ namespace {
 absl::StatusOr<Ceilings> CpuCeilings(int threads) {
   constexpr int kPasses = 5;
   SKEIN_ASSIGN_OR_RETURN(kernels::ReadProbe probe,
-                         kernels::ReadProbe::Create(threads, kProbeBytes));
+                         kernels::ReadProbe::Create(threads, BytesBeyondCaches()));
   std::vector<double> rates;
   for (int pass = 0; pass < kPasses; ++pass) rates.push_back(probe.Pass());
   SKEIN_ASSIGN_OR_RETURN(const double arithmetic, kernels::MeasureArithmetic(threads));
@@ -37,6 +37,15 @@ absl::StatusOr<Ceilings> GpuCeilings(int gpu) {
 }
 
 }  // namespace
+
+int64_t BytesBeyondCaches() {
+  constexpr int64_t kLeast = int64_t{128} << 20, kMost = int64_t{1} << 30;
+  // A part of a set stays in a cache even where it is read from end to end.
+  constexpr int64_t kTimes = 8;
+  const absl::StatusOr<int64_t> cached = topology::AffinityCacheBytes();
+  if (!cached.ok() || *cached <= 0) return kMost;
+  return std::clamp(kTimes * std::min(*cached, kMost), kLeast, kMost);
+}
 
 absl::StatusOr<BenchDevice> OpenBenchDevice(const BenchDeviceOptions& options, BenchRanks& ranks) {
   BenchDevice bench;

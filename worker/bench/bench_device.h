@@ -31,8 +31,8 @@ struct BenchDevice {
   bool is_gpu() const { return device.device.kind == DeviceKind::kCuda; }
 };
 
-// More than caches hold: plain reads of so many bytes are reads of memory.
-inline constexpr int64_t kProbeBytes = int64_t{1} << 30;
+// More than caches hold, up to 1 GiB: plain reads of so many bytes are reads of memory.
+int64_t BytesBeyondCaches();
 
 // Chooses the device, measures its ceilings (a second) and makes a back end. Says on standard error
 // why there is no GPU where any device will do. A call of all `ranks`, which measure at once, as

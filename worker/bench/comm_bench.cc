@@ -111,7 +111,7 @@ class CommBench {
   static absl::Status WaitOn() { return absl::OkStatus(); }
 
   static double ReadRate() {
-    auto probe = kernels::ReadProbe::Create(/*threads=*/1, kProbeBytes);
+    auto probe = kernels::ReadProbe::Create(/*threads=*/1, BytesBeyondCaches());
     return probe.ok() ? probe->Pass() : 0;
   }
 

@@ -57,7 +57,7 @@ class Products {
     const WeightSpec spec = {
         .rows = shape.rows, .cols = shape.cols, .inner_blocks = shape.inner_blocks};
     auto products = std::make_unique<Products>();
-    products->copies_ = std::max<int64_t>(1, kProbeBytes / kernels::PackedBytes(spec));
+    products->copies_ = std::max<int64_t>(1, BytesBeyondCaches() / kernels::PackedBytes(spec));
     kernels::Program& program = products->program_;
     program.buffers = {{.name = "in", .cols = shape.cols, .port = true},
                        {.name = "out", .cols = shape.rows}};
@@ -118,7 +118,7 @@ absl::Status TimeOnCpu(const KernelBenchOptions& options) {
   BenchReport report("kernels", "", device.machine);
   report.Begin();
   SKEIN_ASSIGN_OR_RETURN(kernels::ReadProbe probe,
-                         kernels::ReadProbe::Create(device.threads, kProbeBytes));
+                         kernels::ReadProbe::Create(device.threads, BytesBeyondCaches()));
   for (const Shape& shape : kShapes) {
     std::unique_ptr<Products> products;
     for (const int32_t rows : kRows) {

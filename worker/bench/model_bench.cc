@@ -284,7 +284,7 @@ class DecodeBench {
     // A MiB for each thread, the least that it reads.
     const int64_t probe_bytes =
         cached ? std::max(static_cast<int64_t>(row.bytes), int64_t{bench_.device().threads} << 20)
-               : kProbeBytes;
+               : BytesBeyondCaches();
     SKEIN_ASSIGN_OR_RETURN(kernels::ReadProbe probe,
                            kernels::ReadProbe::Create(bench_.device().threads, probe_bytes));
     std::vector<double> reads;
