@@ -63,15 +63,21 @@ absl::StatusOr<StepTime> StepTimer::Decodes(BenchModel& model, int32_t sequences
   // Of long steps fewer are left out. A GPU's first ones make graphs.
   const bool is_long = !device_.is_gpu() && samples == 0 && first > kLong;
   if (hooks_.meet) hooks_.meet();
-  if (!is_long) {
-    SKEIN_ASSIGN_OR_RETURN(first, model.TimeStep(model.DecodeOrder(sequences)));
+  SKEIN_ASSIGN_OR_RETURN(first, model.TimeStep(model.DecodeOrder(sequences)));
+  if (samples == 0) samples = is_long ? kLongSamples : SamplesFor(first);
+  std::vector<double> seconds;
+  if (is_long) {
+    for (int i = 0; i < samples; ++i) {
+      SKEIN_ASSIGN_OR_RETURN(const absl::Duration time,
+                             model.TimeStep(model.DecodeOrder(sequences)));
+      seconds.push_back(absl::ToDoubleSeconds(time));
+    }
+  } else {
+    SKEIN_ASSIGN_OR_RETURN(seconds, TimeDecodes(model, sequences, samples));
   }
-  if (samples == 0) samples = SamplesFor(first);
-  const int turns = is_long ? 1 : 2;
-  SKEIN_ASSIGN_OR_RETURN(std::vector<double> seconds,
-                         TimeDecodes(model, sequences, samples, turns));
+  const double left_out = is_long ? 2 : 4;
   const Sampled sampled = Summarise(std::move(seconds));
-  return StepTime{sampled.median, positions + 2 * turns + samples / 2.0, samples, sampled.spread};
+  return StepTime{sampled.median, positions + left_out + samples / 2.0, samples, sampled.spread};
 }
 
 absl::StatusOr<StepTime> StepTimer::Prompt(BenchModel& model, int32_t tokens) {
@@ -88,11 +94,9 @@ absl::StatusOr<StepTime> StepTimer::Prompt(BenchModel& model, int32_t tokens) {
 }
 
 int StepTimer::SamplesFor(absl::Duration one) const {
-  const bool is_gpu = device_.is_gpu();
-  const absl::Duration budget = is_gpu ? kGpuBudget : kCpuBudget;
+  const absl::Duration budget = device_.is_gpu() ? kGpuBudget : kCpuBudget;
   const double fit = absl::FDivDuration(budget, std::max(one, absl::Microseconds(1)));
-  const int least = !is_gpu && one > kLong ? kLongSamples : kLeastSamples;
-  return static_cast<int>(std::clamp<double>(fit, least, kMostSamples));
+  return static_cast<int>(std::clamp<double>(fit, kLeastSamples, kMostSamples));
 }
 
 }  // namespace skein::worker

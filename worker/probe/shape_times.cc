@@ -26,11 +26,13 @@ class TimedShape {
 
   absl::Status Time(StepTimer& timer, int round) {
     for (size_t i = 0; i < rows_.size(); ++i) {
-      if (round > 0 && rows_[i] > steps_.most_again) continue;
-      SKEIN_ASSIGN_OR_RETURN(rounds_[i].emplace_back(),
-                             i < steps_.decodes.size()
-                                 ? timer.Decodes(*model_, rows_[i], /*positions=*/0, steps_.samples)
-                                 : timer.Prompt(*model_, rows_[i]));
+      const bool again = rows_[i] <= steps_.most_again;
+      if (round > 0 && !again) continue;
+      SKEIN_ASSIGN_OR_RETURN(
+          rounds_[i].emplace_back(),
+          i < steps_.decodes.size()
+              ? timer.Decodes(*model_, rows_[i], /*positions=*/0, again ? steps_.samples : 0)
+              : timer.Prompt(*model_, rows_[i]));
     }
     if (round + 1 == steps_.rounds) model_.reset();
     return absl::OkStatus();

@@ -20,7 +20,8 @@ struct ShapeSteps {
   std::vector<int32_t> decodes;  // rows of each, ascending
   std::vector<int32_t> prompts;  // rows of each, ascending
   int rounds = 1;
-  int samples = 0;  // of a decode in a round; 0: as many as are worth it
+  // Of a decode in a round; 0, and for what is not timed again: as many as are worth it.
+  int samples = 0;
   // Steps of more rows are timed in the first round alone.
   int32_t most_again = INT32_MAX;
 };
