@@ -96,8 +96,7 @@ std::optional<topology::Topology> KeptOfCores(int32_t ranks) {
   topology::Topology topology;
   topology.hosts = {*std::move(host)};
   topology.hosts.front().interconnect = {};
-  TakeKeptFigures(ranks, topology);
-  if (topology.hosts.front().core_rates.reads.empty()) return std::nullopt;
+  if (!TakeKeptFigures(ranks, topology)) return std::nullopt;
   return topology;
 }
 

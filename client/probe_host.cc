@@ -19,12 +19,14 @@
 #include "topology/kept/kept.h"
 
 namespace skein::client {
+
 void DeclareProbeFlags(CLI::App& command, ProbeFlags& flags) {
   CLI::Option* const probe = command.add_flag(
       "--probe", flags.probe,
       "Measure this host first, which takes some seconds: what its devices and the ways between "
       "them do, by the code that serves. It takes mpirun, and the settings of scripts/env.sh. "
-      "What was measured is kept for jobs and plans of as many ranks on this host alone");
+      "What was measured is kept for jobs of as many ranks on this host alone, for `skein plan` "
+      "where these are on cores, and for `skein topo` where nothing else is asked for");
   command
       .add_option("--np", flags.ranks,
                   "Measure with so many ranks; default: one a GPU, or else 2, on cores")
@@ -58,12 +60,12 @@ int32_t RanksToProbe(const topology::Host& host) {
   return gpus > 0 ? gpus : std::clamp(host.cores, 1, 2);
 }
 
-void TakeKeptFigures(int32_t ranks, topology::Topology& topology) {
+bool TakeKeptFigures(int32_t ranks, topology::Topology& topology) {
   const std::string folder = CacheFolder(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
-  if (folder.empty()) return;
+  if (folder.empty()) return false;
   const std::optional<topology::Topology> kept = topology::ReadKept(
       folder, topology::FiguresKey(topology::FiguresOfThisHost(topology.hosts.front(), ranks)));
-  if (kept) topology::TakeFigures(*kept, topology).IgnoreError();  // what lacks stays as it is
+  return kept.has_value() && topology::TakeFigures(*kept, topology).ok();
 }
 
 }  // namespace skein::client

@@ -29,7 +29,7 @@ absl::StatusOr<topology::Topology> ProbeHost(const ProbeFlags& flags,
 int32_t RanksToProbe(const topology::Host& host);
 
 // Gives `topology`, of this host alone, what was measured of jobs of so many ranks on its GPUs, or
-// on its cores where it has none, if that was kept.
-void TakeKeptFigures(int32_t ranks, topology::Topology& topology);
+// on its cores where it has none. False where none of that was kept.
+bool TakeKeptFigures(int32_t ranks, topology::Topology& topology);
 
 }  // namespace skein::client

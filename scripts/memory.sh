@@ -69,7 +69,7 @@ while not asked:
     for path in glob.glob("/proc/[0-9]*/stat"):
         pid = path.split("/")[2]
         try:
-            if not is_rank(open(path).read()):
+            if not is_rank(open(path, errors="replace").read()):
                 continue
             for line in open(f"/proc/{pid}/smaps_rollup"):
                 if line.startswith("Pss:"):
@@ -126,7 +126,10 @@ for rank in job["plan"]["ranks"]:
     number = rank.get("rank", 0)
     if rank["device"].get("kind") == "cuda":
         show(number, "GPU", int(rank["memory_bytes"]), used[number])
-    show(number, "host", int(rank["host_bytes"]), int(of_host[str(pids[number])]))
+    pid = str(pids[number])
+    if pid not in of_host:
+        sys.exit(f"rank {number}, process {pid}, is no child of mpirun, or its /proc/{pid}/smaps_rollup cannot be read")
+    show(number, "host", int(rank["host_bytes"]), int(of_host[pid]))
 sys.exit(3 if missed else 0)
 PYTHON
   ((status != 1)) || die "no figures of $1 with $2"

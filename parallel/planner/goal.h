@@ -66,8 +66,8 @@ inline constexpr double kAlike = 0.05;
 std::vector<size_t> RankStandings(const Goal& goal, const cost::Workload& workload,
                                   const std::vector<Standing>& standings);
 
-// "tokens a second, with TPOT of at most 50ms": the objective, and the limits where `best`, the
-// first of all, keeps them; else that none does.
+// "tokens a second, with TPOT of at most 50ms": the objective and the limits; and that no layout
+// keeps these where `best`, the first of all, does not.
 std::string RankedBy(const Goal& goal, const Standing& best);
 
 // "exchanges take 40% of a step": what a layout that is not the best suffers from, by what it

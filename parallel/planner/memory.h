@@ -112,7 +112,7 @@ struct RankMemory {
 absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t shard,
                                         Range layers, const ReplicaLimits& limits);
 
-// "47.99 GiB: weights 14.96 GiB, KV 32.00 GiB, buffers 80.2 MiB, context 538.0 MiB, graphs 15.9
+// "47.99 GiB: weights 14.96 GiB, KV 32.00 GiB, buffers 80.2 MiB, context 556.0 MiB, graphs 15.9
 // MiB, exchange 420.0 MiB": what a rank takes of its device.
 std::string FormatDeviceMemory(const RankMemory& memory);
 

@@ -46,8 +46,8 @@ generate JULIET: 900 >"$work/want.other"
 stop
 wait "$lone" || fail "the lone rank ended with $?"
 
-# What is wrong with hosts is named: nothing; a name that stands for loopback; a network that reaches nobody, over which
-# ranks do not even meet.
+# What is wrong with hosts is named: nothing; a name that stands for loopback; a /dev/shm that is too small; another version;
+# a network that reaches nobody, over which ranks do not even meet.
 doctor() { # ARGUMENT OF MPIRUN...
   on host1 "$bin/client/skein" doctor --np=4 --port=0 --model="$PWD/checkpoints/bard" \
     --mpirun="--host host1:2,host2:2 -x TMPDIR -x OMPI_MCA_mpi_yield_when_idle $*" >"$work/doctor" 2>"$work/doctor.log"
@@ -59,6 +59,24 @@ on host2 mount --bind "$work/wrong_hosts" /etc/hosts
 doctor || fail "a name of loopback is an error"
 grep -q 'warning *host names *host2: its own name stands for 127.0.1.1' "$work/doctor" || fail "a name of loopback is not named"
 on host2 umount /etc/hosts
+on host2 mount -t tmpfs -o size=24m tmpfs /dev/shm
+if doctor; then fail "a small /dev/shm is not found"; fi
+grep -Eq 'error */dev/shm *host2: [0-9.]+ MiB free, for 2 ranks' "$work/doctor" || fail "a small /dev/shm is not named: $(cat "$work/doctor")"
+on host2 umount /dev/shm
+version=$("$bin/worker/worker" --version | grep -oE '[0-9]+\.[0-9]+\.[0-9]+' | head -n 1)
+python3 - "$bin/worker/worker" "$work/other_worker" "$version" <<'PYTHON'
+import sys
+program, other, version = sys.argv[1:]
+was = b"\0" + version.encode() + b"\0"
+text = open(program, "rb").read()
+assert was in text, version
+open(other, "wb").write(text.replace(was, b"\0" + b"9" + was[2:]))
+PYTHON
+chmod +x "$work/other_worker"
+on host2 mount --bind "$work/other_worker" "$bin/worker/worker"
+if doctor; then fail "another version is not found"; fi
+grep -q "error *versions *.*: Skein 9.*, where the others have $version" "$work/doctor" || fail "another version is not named: $(cat "$work/doctor")"
+on host2 umount "$bin/worker/worker"
 if doctor -x OMPI_MCA_btl_tcp_if_include=lo; then fail "a wrong network is not found"; fi
 grep -q 'error *network *host1: OMPI_MCA_btl_tcp_if_include=lo names loopback alone' "$work/doctor" || fail "a wrong network is not named"
 

@@ -2,6 +2,8 @@
 
 #include <errno.h>
 
+#include <algorithm>
+#include <limits>
 #include <memory>
 
 #include "base/status_macros.h"
@@ -66,11 +68,15 @@ absl::StatusOr<std::vector<Cpus>> AffinityCpus() {
 
 absl::StatusOr<int64_t> AffinityCacheBytes() {
   SKEIN_ASSIGN_OR_RETURN(const Affinity affinity, FindAffinity());
+  return CacheBytesOf(affinity.topology.get(), affinity.cpus.get());
+}
+
+int64_t CacheBytesOf(hwloc_topology_t topology, hwloc_const_cpuset_t cpus) {
+  constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
   uint64_t bytes = 0;
   hwloc_obj_t cache = nullptr;
-  while ((cache = Next(affinity.topology.get(), affinity.cpus.get(), HWLOC_OBJ_L3CACHE, cache)) !=
-         nullptr) {
-    bytes += cache->attr->cache.size;
+  while ((cache = Next(topology, cpus, HWLOC_OBJ_L3CACHE, cache)) != nullptr) {
+    if (cache->attr != nullptr) bytes += std::min(kMost - bytes, cache->attr->cache.size);
   }
   return static_cast<int64_t>(bytes);
 }

@@ -18,8 +18,11 @@ absl::StatusOr<int32_t> AffinityCores();
 // Each of these cores: its hardware threads that the affinity allows.
 absl::StatusOr<std::vector<Cpus>> AffinityCpus();
 
-// Bytes of the L3 caches of these cores, all together; 0 where the system tells of none.
+// CacheBytesOf these cores.
 absl::StatusOr<int64_t> AffinityCacheBytes();
+
+// Bytes of the L3 caches of `cpus`; 0 where the system tells of none.
+int64_t CacheBytesOf(hwloc_topology_t topology, hwloc_const_cpuset_t cpus);
 
 // Counts the cores that have at least one hardware thread in `cpus`. Counts hardware threads where
 // the system tells of no cores.

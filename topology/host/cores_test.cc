@@ -4,30 +4,33 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
-#include <set>
-#include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/test_util.h"
 #include "gtest/gtest.h"
 
 namespace skein::topology {
 namespace {
 
-// Cores of the hardware threads `cpus` of a machine in hwloc's synthetic form.
-int32_t CoresOfSynthetic(const char* machine, const char* cpus) {
+// What `of` says of the hardware threads `cpus` of a machine in hwloc's synthetic form.
+template <typename Of>
+auto OfSynthetic(const char* machine, const char* cpus, Of of) {
   hwloc_topology_t topology = nullptr;
   EXPECT_EQ(hwloc_topology_init(&topology), 0);
   EXPECT_EQ(hwloc_topology_set_synthetic(topology, machine), 0);
   EXPECT_EQ(hwloc_topology_load(topology), 0);
   hwloc_bitmap_t set = hwloc_bitmap_alloc();
   EXPECT_EQ(hwloc_bitmap_list_sscanf(set, cpus), 0);
-  const int32_t cores = CoresOf(topology, set);
+  const auto result = of(topology, set);
   hwloc_bitmap_free(set);
   hwloc_topology_destroy(topology);
-  return cores;
+  return result;
+}
+int32_t CoresOfSynthetic(const char* machine, const char* cpus) {
+  return OfSynthetic(machine, cpus, CoresOf);
+}
+int64_t CacheBytesOfSynthetic(const char* machine, const char* cpus) {
+  return OfSynthetic(machine, cpus, CacheBytesOf);
 }
 
 TEST(CoresOfTest, HardwareThreadsOfACoreCountOnce) {
@@ -39,35 +42,13 @@ TEST(CoresOfTest, HardwareThreadsOfACoreCountOnce) {
   EXPECT_EQ(CoresOfSynthetic("pu:6", "1-3"), 3);  // no cores are told of
 }
 
-// Of the processors in `set`, as the kernel tells it; each cache once.
-int64_t CacheBytesOf(const cpu_set_t& set) {
-  std::set<std::string> seen;
-  int64_t bytes = 0;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &set)) continue;
-    const std::string folder = absl::StrCat("/sys/devices/system/cpu/cpu", cpu, "/cache/index3/");
-    std::string shared_by;
-    int64_t kib = 0;
-    if (!(std::ifstream(folder + "shared_cpu_list") >> shared_by)) continue;
-    if (!(std::ifstream(folder + "size") >> kib) || !seen.insert(shared_by).second) continue;
-    bytes += kib << 10;
-  }
-  return bytes;
-}
-
-TEST(AffinityCacheBytesTest, AreOfTheCoresThatMayBeUsed) {
-  cpu_set_t before, first;
-  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
-  SKEIN_ASSERT_OK_AND_ASSIGN(const int64_t all, AffinityCacheBytes());
-  EXPECT_EQ(all, CacheBytesOf(before));
-  int cpu = 0;
-  while (!CPU_ISSET(cpu, &before)) ++cpu;
-  CPU_ZERO(&first);
-  CPU_SET(cpu, &first);
-  ASSERT_EQ(sched_setaffinity(0, sizeof(first), &first), 0);
-  SKEIN_ASSERT_OK_AND_ASSIGN(const int64_t alone, AffinityCacheBytes());
-  ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
-  EXPECT_EQ(alone, CacheBytesOf(first));
+TEST(CacheBytesOfTest, EachCacheOfTheProcessorsCountsOnce) {
+  constexpr char kMachine[] = "package:2 l3:2(size=4000000) core:2 pu:2";  // four of four
+  EXPECT_EQ(CacheBytesOfSynthetic(kMachine, "0-15"), 16000000);
+  EXPECT_EQ(CacheBytesOfSynthetic(kMachine, "0-3"), 4000000);
+  EXPECT_EQ(CacheBytesOfSynthetic(kMachine, "3,4"), 8000000);
+  EXPECT_EQ(CacheBytesOfSynthetic(kMachine, "9"), 4000000);
+  EXPECT_EQ(CacheBytesOfSynthetic("core:4 pu:2", "0-7"), 0);
 }
 
 TEST(AffinityCoresTest, FollowsTheThreadsAffinity) {

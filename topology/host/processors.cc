@@ -36,11 +36,8 @@ int64_t L2OfACore(hwloc_topology_t topology) {
 void DescribeProcessors(hwloc_topology_t topology, Host& host) {
   host.sockets = std::max(0, hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PACKAGE));
   host.l2_bytes = L2OfACore(topology);
-  host.l3_bytes = 0;
+  host.l3_bytes = CacheBytesOf(topology, hwloc_topology_get_topology_cpuset(topology));
   hwloc_obj_t object = nullptr;
-  while ((object = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_L3CACHE, object)) != nullptr) {
-    if (object->attr != nullptr) host.l3_bytes += Bytes(object->attr->cache.size);
-  }
   host.numa_nodes.clear();
   while ((object = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, object)) != nullptr) {
     if (object->os_index >= kMostNumaNodes) continue;

@@ -42,7 +42,8 @@ absl::StatusOr<Topology> ReadFigures(const std::string& file) {
 }
 
 absl::Status TakeFigures(const Topology& given, Topology& mine) {
-  Host& to = mine.hosts.front();
+  Topology taken = mine;
+  Host& to = taken.hosts.front();
   const Host& from = HostOf(given, to.name);
   for (Gpu& gpu : to.interconnect.gpus) {
     const Gpu* const like = GpuLike(from.interconnect.gpus, gpu);
@@ -60,7 +61,8 @@ absl::Status TakeFigures(const Topology& given, Topology& mine) {
   to.core_rates = from.core_rates;
   to.links = from.links;
   to.exchanges = from.exchanges;
-  mine.fabric = given.fabric;
+  taken.fabric = given.fabric;
+  mine = std::move(taken);
   return absl::OkStatus();
 }
 

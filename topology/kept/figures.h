@@ -16,7 +16,7 @@ absl::StatusOr<Topology> ReadFigures(const std::string& file);
 // Gives `mine`, of one host as it is now, figures of the host of `given` that has its name, else of
 // the first one; its GPUs, those of the GPU at the same address, else of the first of that model.
 // Its own cores and GPUs, and what connects them, stay. FailedPrecondition where `given` has no
-// rates for what computes here: a GPU, or cores where there is none.
+// rates for what computes here: a GPU, or cores where there is none; `mine` stays as it was.
 absl::Status TakeFigures(const Topology& given, Topology& mine);
 
 }  // namespace skein::topology

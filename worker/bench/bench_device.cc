@@ -42,9 +42,9 @@ int64_t BytesBeyondCaches() {
   constexpr int64_t kLeast = int64_t{128} << 20, kMost = int64_t{1} << 30;
   // A part of a set stays in a cache even where it is read from end to end.
   constexpr int64_t kTimes = 8;
-  const absl::StatusOr<int64_t> cached = topology::AffinityCacheBytes();
-  if (!cached.ok() || *cached <= 0) return kMost;
-  return std::clamp(kTimes * std::min(*cached, kMost), kLeast, kMost);
+  static const int64_t cached = topology::AffinityCacheBytes().value_or(0);
+  if (cached == 0) return kMost;
+  return std::clamp(kTimes * std::min(cached, kMost), kLeast, kMost);
 }
 
 absl::StatusOr<BenchDevice> OpenBenchDevice(const BenchDeviceOptions& options, BenchRanks& ranks) {

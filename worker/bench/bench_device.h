@@ -31,7 +31,8 @@ struct BenchDevice {
   bool is_gpu() const { return device.device.kind == DeviceKind::kCuda; }
 };
 
-// More than caches hold, up to 1 GiB: plain reads of so many bytes are reads of memory.
+// Eight times what the caches of this process's cores hold, as the system tells it, from 128 MiB to
+// 1 GiB, which it is where nothing is told: plain reads of so many bytes are reads of memory.
 int64_t BytesBeyondCaches();
 
 // Chooses the device, measures its ceilings (a second) and makes a back end. Says on standard error

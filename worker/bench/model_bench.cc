@@ -1,7 +1,5 @@
 #include "worker/bench/model_bench.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -17,6 +15,7 @@
 #include "base/units.h"
 #include "kernels/cpu/ceilings.h"
 #include "parallel/plan/shard.h"
+#include "topology/host/cores.h"
 #include "worker/bench/bench_model.h"
 
 namespace skein::worker {
@@ -273,8 +272,8 @@ class DecodeBench {
   // Where a cache may hold what steps read, it is left to them, and they are held against reading
   // as many bytes over and over.
   absl::Status TimeBesideReads(int32_t batch, BenchRow& row) {
-    const bool cached =
-        Bytes(batch, MeanContext(steps_ - 1, steps_)) <= sysconf(_SC_LEVEL3_CACHE_SIZE);
+    const bool cached = Bytes(batch, MeanContext(steps_ - 1, steps_)) <=
+                        static_cast<double>(topology::AffinityCacheBytes().value_or(0));
     if (cached && options_.of.min_fraction > 0) {
       return absl::FailedPreconditionError(
           absl::StrCat("--min-fraction: what a step of ", options_.of.model,

@@ -15,6 +15,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <limits>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -164,9 +166,11 @@ RankFacts GatherFacts(const GatherOptions& options) {
   }
   const absl::StatusOr<topology::Host> host =
       topology::DetectHost({.root = options.detect.root, .visible_devices = ""});
-  if (host.ok()) {
-    facts.cores = host->cores;
-    if (host->shm_bytes > 0) facts.shm_bytes = host->shm_bytes;
+  if (host.ok()) facts.cores = host->cores;
+  std::error_code none;
+  const auto shm = std::filesystem::space(options.detect.root + "/dev/shm", none);
+  if (!none && shm.available <= std::numeric_limits<int64_t>::max()) {
+    facts.shm_bytes = static_cast<int64_t>(shm.available);
   }
   const topology::HostOptions files = {.root = options.detect.root};
   if (const absl::StatusOr<topology::Node> node = topology::DescribeHost(files); node.ok()) {

@@ -38,6 +38,7 @@ using topology::Path;
 
 // For a probe of another job to end.
 constexpr absl::Duration kPatience = absl::Seconds(30);
+
 class Finder {
  public:
   Finder(comm::MpiRuntime& mpi, const JobTopologyOptions& options) : mpi_(mpi), options_(options) {}

@@ -4,7 +4,9 @@
 
 #include "base/test_util.h"
 #include "gtest/gtest.h"
+#include "topology/kept/figures_key.h"
 #include "topology/presets/presets.h"
+#include "worker/device_comm.h"
 
 namespace skein::worker {
 namespace {
@@ -57,6 +59,11 @@ TEST(KeepGpusOfRanksTest, RanksMayShareAGpuAndHaveUnknownOnes) {
   EXPECT_TRUE(host.whole.gpus.empty());  // there are no others
   topology::Topology whole{.hosts = {host}};
   SKEIN_EXPECT_OK(topology::CheckTopology(whole));
+}
+
+// Who asks for what was kept, and knows no flag of ranks, finds that of ranks without one.
+TEST(FiguresOfTest, RanksExchangeByTheirDefault) {
+  EXPECT_EQ(topology::FiguresOf().device_comm, DeviceCommName(DeviceComm::kAuto));
 }
 
 }  // namespace

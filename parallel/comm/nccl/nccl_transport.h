@@ -32,7 +32,7 @@ absl::Status OpenNccl();
 // Makes a group's transport, named `self` in the others' errors ("rank 3 on node-b"), for what lies
 // on `device`, each rank's own. A call of all ranks of `group`, over which they meet; sets its
 // time-out. It sums F32, BF16 and F16, and keeps memory of the device, some 500 MiB for the first
-// group and 90 MiB for each further one, and 630 MiB more for sums over NVLink. Its kernels have up
+// group and 90 MiB for each further one, and 616 MiB more for sums over NVLink. Its kernels have up
 // to `most_blocks` blocks, which ranks give alike; 0: as many as NCCL takes. Errors name the ranks
 // and their hosts. All ranks fail alike, and at once: with FailedPrecondition, where one was
 // refused, and why; with DeadlineExceeded, where they have not met within `timeout`.
