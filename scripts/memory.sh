@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Holds what plans count for each rank against what the system tells: the most that the process ever had of the host's memory
-# (Pss, sampled from its start through loading to the end of a load) and, where ranks compute on GPUs, what NVML tells of theirs. Each rank needs a GPU of its own that nobody else uses. Fails where
-# a rank has more than 3% more or less than was planned, and more than 16 MiB: of tiny models the rest is how many processes
-# share the pages of libraries. Takes some 10 s for each layout, and as much memory as the models.
+# (Pss, sampled from its start through loading to the end of a load) and, where ranks compute on GPUs, what NVML tells of
+# theirs. Each rank needs a GPU of its own that nobody else uses. Fails where a rank has more than 3% more or less than was
+# planned, and more than 16 MiB: of tiny models the rest is how many processes share the pages of libraries. Takes some 10 s
+# for each layout, and as much memory as the models.
 #   scripts/memory.sh [--bin DIR] [MODEL LAYOUT]...
 #   --bin: where the programs are, as in bazel-bin
 #   MODEL LAYOUT: a folder and a layout; without any, checkpoints/bard in several and, of a built tree, a model of 2.4 GiB
