@@ -12,11 +12,11 @@
 #include "client/find_worker.h"
 #include "client/mpirun.h"
 #include "parallel/plan/plan.h"
+#include "proto/convert/figure_files.h"
 #include "proto/convert/machines_json.h"
+#include "topology/figures/figures.h"
+#include "topology/figures/figures_key.h"
 #include "topology/host/detect.h"
-#include "topology/kept/figures.h"
-#include "topology/kept/figures_key.h"
-#include "topology/kept/kept.h"
 
 namespace skein::client {
 
@@ -63,7 +63,7 @@ int32_t RanksToProbe(const topology::Host& host) {
 bool TakeKeptFigures(int32_t ranks, topology::Topology& topology) {
   const std::string folder = CacheFolder(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
   if (folder.empty()) return false;
-  const std::optional<topology::Topology> kept = topology::ReadKept(
+  const std::optional<topology::Topology> kept = convert::ReadKept(
       folder, topology::FiguresKey(topology::FiguresOfThisHost(topology.hosts.front(), ranks)));
   return kept.has_value() && topology::TakeFigures(*kept, topology).ok();
 }

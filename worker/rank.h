@@ -36,7 +36,7 @@ struct RankOptions {
   // Before the rank attaches, what its host does in a second (probe/job_topology.h).
   Probing probing = Probing::kNever;
   std::string probe_folder;        // where that is kept; empty: nowhere
-  std::string figures_file;        // instead (topology/kept/figures.h)
+  std::string figures_file;        // instead (proto/convert/figure_files.h)
   plan::LayoutRequest layout;      // of this job, the same on all ranks; empty: the coordinator's
   std::string model;               // likewise: one of its names
   std::optional<JobIdentity> job;  // of rank 0 counts; nothing: a random one

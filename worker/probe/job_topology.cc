@@ -17,15 +17,15 @@
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "parallel/comm/gather_strings.h"
+#include "proto/convert/figure_files.h"
 #include "proto/convert/machines_json.h"
 #include "topology/cpus.h"
+#include "topology/figures/figures.h"
+#include "topology/figures/figures_key.h"
 #include "topology/host/cores.h"
 #include "topology/host/detect.h"
 #include "topology/host/host.h"
 #include "topology/host/near_cpus.h"
-#include "topology/kept/figures.h"
-#include "topology/kept/figures_key.h"
-#include "topology/kept/kept.h"
 #include "topology/pci_address.h"
 #include "topology/presets/presets.h"
 #include "worker/probe/host_probe.h"
@@ -77,7 +77,7 @@ class Finder {
 
  private:
   absl::StatusOr<JobTopology> RunGiven() {
-    const absl::StatusOr<topology::Topology> given = topology::ReadFigures(options_.figures_file);
+    const absl::StatusOr<topology::Topology> given = convert::ReadFigures(options_.figures_file);
     const absl::Status taken =
         given.ok() ? Annotate(topology::TakeFigures(*given, found_.topology), options_.figures_file)
                    : given.status();
@@ -183,7 +183,7 @@ class Finder {
   }
 
   absl::StatusOr<bool> ReadKeptEverywhere(const std::string& key) {
-    if (!options_.folder.empty()) kept_ = topology::ReadKept(options_.folder, key);
+    if (!options_.folder.empty()) kept_ = convert::ReadKept(options_.folder, key);
     SKEIN_ASSIGN_OR_RETURN(const std::string missing, FirstOf(kept_ ? "" : "missing"));
     return missing.empty();
   }
@@ -235,7 +235,7 @@ class Finder {
     found_.measured = true;
     took_ = absl::StrFormat("%.1f s", absl::ToDoubleSeconds(absl::Now() - begin));
     if (options_.folder.empty() || mpi_.local_rank() != 0) return "";
-    why_not_kept_ = std::string(topology::Keep(options_.folder, key, found_.topology).message());
+    why_not_kept_ = std::string(convert::Keep(options_.folder, key, found_.topology).message());
     return "";
   }
 

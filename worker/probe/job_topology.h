@@ -28,7 +28,7 @@ struct JobTopologyOptions {
   DeviceComm device_comm = DeviceComm::kAuto;
   Probing probing = Probing::kWhenNew;
   std::string folder;        // where measurements are kept; empty: nowhere
-  std::string figures_file;  // topology/kept/figures.h; where it is, nobody measures
+  std::string figures_file;  // proto/convert/figure_files.h; where it is, nobody measures
   std::function<void(std::string_view)> progress;  // may be null
 };
 

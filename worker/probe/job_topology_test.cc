@@ -4,7 +4,7 @@
 
 #include "base/test_util.h"
 #include "gtest/gtest.h"
-#include "topology/kept/figures_key.h"
+#include "topology/figures/figures_key.h"
 #include "topology/presets/presets.h"
 #include "worker/device_comm.h"
 

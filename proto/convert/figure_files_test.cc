@@ -1,4 +1,4 @@
-#include "topology/kept/kept.h"
+#include "proto/convert/figure_files.h"
 
 #include <filesystem>
 #include <string>
@@ -6,18 +6,22 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/test_util.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "topology/presets/presets.h"
 
-namespace skein::topology {
+namespace skein::convert {
 namespace {
 
+using ::testing::HasSubstr;
+using topology::Topology;
+
 Topology Measured() {
-  Topology topology = *MakePreset("pcie-4");
-  Host& host = topology.hosts[0];
+  Topology topology = *topology::MakePreset("pcie-4");
+  topology::Host& host = topology.hosts[0];
   host.core_rates.reads = {{1 << 20, 2e10, 1e10}};
-  host.core_rates.origin = Origin::kMeasured;
-  host.exchanges = {{Exchange::kAllReduce, 2, false, {{1024, absl::Microseconds(3)}}}};
+  host.core_rates.origin = topology::Origin::kMeasured;
+  host.exchanges = {{topology::Exchange::kAllReduce, 2, false, {{1024, absl::Microseconds(3)}}}};
   for (size_t i = 0; i < host.interconnect.gpus.size(); ++i) {
     host.interconnect.gpus[i].bus_id = absl::StrCat("0000:0", i, ":00.0");
   }
@@ -79,5 +83,13 @@ TEST_F(KeptTest, ErrorsNameThePath) {
             std::string::npos);
 }
 
+TEST(ReadFiguresTest, FilesThatCannotBeReadAreNamed) {
+  EXPECT_THAT(ReadFigures("/nowhere/figures.json").status().message(),
+              HasSubstr("/nowhere/figures.json"));
+  const std::string file = absl::StrCat(::testing::TempDir(), "/figures.json");
+  SKEIN_ASSERT_OK(WriteFile(file, "{"));
+  EXPECT_THAT(ReadFigures(file).status().message(), HasSubstr(file));
+}
+
 }  // namespace
-}  // namespace skein::topology
+}  // namespace skein::convert

@@ -1,4 +1,4 @@
-#include "topology/kept/figures_key.h"
+#include "topology/figures/figures_key.h"
 
 #include <algorithm>
 

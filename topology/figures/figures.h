@@ -2,16 +2,10 @@
 // what somebody gives a job in a file, of hosts that are alike, or of tests.
 #pragma once
 
-#include <string>
-
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "topology/topology.h"
 
 namespace skein::topology {
-
-// A file of `worker probe` or `skein topo --json`. Errors name it.
-absl::StatusOr<Topology> ReadFigures(const std::string& file);
 
 // Gives `mine`, of one host as it is now, figures of the host of `given` that has its name, else of
 // the first one; its GPUs, those of the GPU at the same address, else of the first of that model.

@@ -1,4 +1,4 @@
-#include "topology/kept/kept.h"
+#include "proto/convert/figure_files.h"
 
 #include <unistd.h>
 
@@ -16,7 +16,7 @@
 #include "base/status_util.h"
 #include "proto/convert/machines_json.h"
 
-namespace skein::topology {
+namespace skein::convert {
 namespace {
 
 namespace fs = std::filesystem;
@@ -30,26 +30,32 @@ std::string PathOf(const std::string& folder, const std::string& key) {
 
 }  // namespace
 
-std::optional<Topology> ReadKept(const std::string& folder, const std::string& key) {
-  const absl::StatusOr<std::string> text =
-      ReadFile(PathOf(folder, key), convert::kMaxTopologyBytes);
+absl::StatusOr<topology::Topology> ReadFigures(const std::string& file) {
+  SKEIN_ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxTopologyBytes));
+  absl::StatusOr<topology::Topology> given = TopologyFromJson(text);
+  if (!given.ok()) return Annotate(given.status(), file);
+  return given;
+}
+
+std::optional<topology::Topology> ReadKept(const std::string& folder, const std::string& key) {
+  const absl::StatusOr<std::string> text = ReadFile(PathOf(folder, key), kMaxTopologyBytes);
   if (!text.ok()) return std::nullopt;
-  absl::StatusOr<Topology> kept = convert::TopologyFromJson(*text);
+  absl::StatusOr<topology::Topology> kept = TopologyFromJson(*text);
   // As topologies have names.
   if (!kept.ok() || kept->name != Printable(key) || kept->hosts.size() != 1) return std::nullopt;
   return *std::move(kept);
 }
 
-absl::Status Keep(const std::string& folder, const std::string& key, Topology topology) {
+absl::Status Keep(const std::string& folder, const std::string& key, topology::Topology topology) {
   topology.name = key;
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return ErrnoStatus(error.value(), folder);
   const std::string path = PathOf(folder, key);
   const std::string draft = absl::StrCat(path, ".", getpid());
-  SKEIN_RETURN_IF_ERROR(WriteFile(draft, convert::TopologyToJson(topology)));
+  SKEIN_RETURN_IF_ERROR(WriteFile(draft, TopologyToJson(topology)));
   fs::rename(draft, path, error);
   return error ? ErrnoStatus(error.value(), path) : absl::OkStatus();
 }
 
-}  // namespace skein::topology
+}  // namespace skein::convert

@@ -1,9 +1,8 @@
-#include "topology/kept/figures.h"
+#include "topology/figures/figures.h"
 
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -90,14 +89,6 @@ TEST(FiguresTest, WhatHasNoRatesIsRefused) {
   without.hosts[0].core_rates = {};
   EXPECT_THAT(TakeFigures(without, cores),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("a core of host node0")));
-}
-
-TEST(FiguresTest, FilesThatCannotBeReadAreNamed) {
-  EXPECT_THAT(ReadFigures("/nowhere/figures.json").status().message(),
-              HasSubstr("/nowhere/figures.json"));
-  const std::string file = absl::StrCat(::testing::TempDir(), "/figures.json");
-  SKEIN_ASSERT_OK(WriteFile(file, "{"));
-  EXPECT_THAT(ReadFigures(file).status().message(), HasSubstr(file));
 }
 
 }  // namespace

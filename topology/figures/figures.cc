@@ -1,14 +1,10 @@
-#include "topology/kept/figures.h"
+#include "topology/figures/figures.h"
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
-#include "base/status_macros.h"
-#include "base/status_util.h"
-#include "proto/convert/machines_json.h"
 #include "topology/pci_address.h"
 
 namespace skein::topology {
@@ -33,13 +29,6 @@ const Gpu* GpuLike(const std::vector<Gpu>& given, const Gpu& mine) {
 }
 
 }  // namespace
-
-absl::StatusOr<Topology> ReadFigures(const std::string& file) {
-  SKEIN_ASSIGN_OR_RETURN(const std::string text, ReadFile(file, convert::kMaxTopologyBytes));
-  absl::StatusOr<Topology> given = convert::TopologyFromJson(text);
-  if (!given.ok()) return Annotate(given.status(), file);
-  return given;
-}
 
 absl::Status TakeFigures(const Topology& given, Topology& mine) {
   Topology taken = mine;
