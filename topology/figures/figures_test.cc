@@ -78,11 +78,13 @@ TEST(FiguresTest, AnotherHostTakesThoseOfTheFirst) {
 }
 
 TEST(FiguresTest, WhatHasNoRatesIsRefused) {
-  Topology mine = Bare("node0", 1);
-  mine.hosts[0].interconnect.gpus[0].model = "NVIDIA H900";
+  Topology mine = Bare("node0", 2);
+  mine.hosts[0].interconnect.gpus[1].model = "NVIDIA H900";
+  const Topology before = mine;
   EXPECT_THAT(TakeFigures(Given(), mine),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("no rates of a NVIDIA H900 on host node0")));
+  EXPECT_EQ(mine, before);  // not the first GPU alone
   Topology cores = Bare("node0", 0);
   SKEIN_EXPECT_OK(TakeFigures(Given(), cores));
   Topology without = Given();
