@@ -46,7 +46,7 @@ constexpr int64_t kLeastBytes = kSizes[0];
 constexpr int64_t kMostBytes = kSizes[std::size(kSizes) - 1];
 constexpr int kSums = 8;      // of a Program, one behind the other as layers have them
 constexpr int kLongSums = 2;  // the same of kMostBytes, on cores
-constexpr int kCalls = 4;     // that a sample of other exchanges is the mean of, but for long ones
+constexpr int kCalls = 4;     // of another exchange, one behind the other
 constexpr int kLeastSamples = 3;
 constexpr int kMostSamples = 31;
 // What takes as long, over a slow network or among ranks that share cores, is nearly the same each
@@ -239,16 +239,17 @@ class ExchangeProbe {
                              Time(idle, [&] { return RunOnce(*without, rows); }));
       Add(sums, bytes, std::max(both.median - norms.median, both.median / 20) / count, both.spread);
       // What shards draw goes by way of the hosts' memory.
+      const int calls = CallsOf(bytes);
       std::vector<std::byte> mine(bytes / like.ranks), all(mine.size() * like.ranks);
       SKEIN_ASSIGN_OR_RETURN(const Sampled gather, Time(idle, [&]() -> absl::Status {
-                               for (int i = 0; i < kCalls; ++i) {
+                               for (int i = 0; i < calls; ++i) {
                                  SKEIN_RETURN_IF_ERROR(group.groups.tp->AllGather(
                                      HostView(absl::Span<const std::byte>(mine)),
                                      HostView(absl::MakeSpan(all)), kHostStream));
                                }
                                return absl::OkStatus();
                              }));
-      Add(gathers, bytes, gather.median / kCalls, gather.spread);
+      Add(gathers, bytes, gather.median / calls, gather.spread);
     }
     // Ranks of a host that had no part know them from its first one.
     const int first = places_.FirstOf(host());
@@ -258,6 +259,9 @@ class ExchangeProbe {
     }
     return absl::OkStatus();
   }
+
+  // That a sample is the mean of.
+  int CallsOf(int64_t bytes) const { return !is_gpu() && bytes == kMostBytes ? 1 : kCalls; }
 
   static void Add(ExchangeCurve& curve, int64_t bytes, double seconds, double spread) {
     // Times of more bytes are no less, whatever the noise.
@@ -297,7 +301,7 @@ class ExchangeProbe {
     }
     ExchangeCurve curve = {.exchange = exchange, .ranks = 2};
     for (const int64_t bytes : kSizes) {
-      const int calls = computes || (!is_gpu() && bytes == kMostBytes) ? 1 : kCalls;
+      const int calls = computes ? 1 : CallsOf(bytes);
       const auto round = [&]() -> absl::Status {
         const View data = array->executable->port(0, 0).First(bytes / kLeastBytes);
         const Stream stream = array->executable->port_stream(0);

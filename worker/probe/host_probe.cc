@@ -203,9 +203,11 @@ class HostProbe {
   // Of a rank. The largest is beyond caches.
   std::vector<int64_t> WorkingSets() {
     const int64_t ranks = mpi_.local_size();
-    const int64_t most =
-        std::clamp(host_.memory_bytes / 8 / ranks, 128 * kMiB,
-                   std::max(std::min(4 * host_.l3_bytes / ranks, kMostRead), 256 * kMiB));
+    const int64_t cache = host_.l3_bytes / ranks;
+    // Memory takes long to touch: eight times small caches, four times large ones.
+    const int64_t beyond =
+        std::max({128 * kMiB, std::min(8 * cache, 256 * kMiB), std::min(4 * cache, kMostRead)});
+    const int64_t most = std::clamp(host_.memory_bytes / 8 / ranks, 128 * kMiB, beyond);
     return {kMiB, 4 * kMiB, 8 * kMiB, 16 * kMiB, 32 * kMiB, 64 * kMiB, most / kMiB * kMiB};
   }
 

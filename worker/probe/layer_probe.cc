@@ -133,7 +133,7 @@ class LayerProbe {
     add(kMiddle, DType::kBF16, kRounds, kMostAgain);
     all.back().samples = kPassingSamples;
     for (const DType dtype : {DType::kF32, DType::kF16}) {
-      for (const ProbeShape& shape : {kSmall, kMiddle}) add(shape, dtype, /*rounds=*/1, 0);
+      for (const ProbeShape& shape : {kSmall, kHalf}) add(shape, dtype, /*rounds=*/1, 0);
     }
     // Wherever the weights are: few rows are bound by reads then, which are known.
     for (const DType dtype : kQuantized) add(kHalf, dtype, kRounds, kMostQuantizedAgain);

@@ -16,7 +16,7 @@ constexpr int kLongSamples = 2;
 constexpr int kMostSamples = 41;
 constexpr absl::Duration kLong = absl::Milliseconds(5);  // of a step on cores
 // Of one point in one round.
-constexpr absl::Duration kCpuBudget = absl::Milliseconds(7);
+constexpr absl::Duration kCpuBudget = absl::Milliseconds(5);
 constexpr absl::Duration kGpuBudget = absl::Milliseconds(15);
 
 }  // namespace
@@ -60,22 +60,23 @@ absl::StatusOr<StepTime> StepTimer::Decodes(BenchModel& model, int32_t sequences
                                             int samples) {
   SKEIN_ASSIGN_OR_RETURN(absl::Duration first,
                          model.TimeStep(model.StartOrder(sequences, positions)));
-  // Of long steps fewer are left out. A GPU's first ones make graphs.
   const bool is_long = !device_.is_gpu() && samples == 0 && first > kLong;
   if (hooks_.meet) hooks_.meet();
-  SKEIN_ASSIGN_OR_RETURN(first, model.TimeStep(model.DecodeOrder(sequences)));
-  if (samples == 0) samples = is_long ? kLongSamples : SamplesFor(first);
   std::vector<double> seconds;
   if (is_long) {
+    samples = kLongSamples;
     for (int i = 0; i < samples; ++i) {
       SKEIN_ASSIGN_OR_RETURN(const absl::Duration time,
                              model.TimeStep(model.DecodeOrder(sequences)));
       seconds.push_back(absl::ToDoubleSeconds(time));
     }
   } else {
+    // A GPU's first steps make graphs.
+    SKEIN_ASSIGN_OR_RETURN(first, model.TimeStep(model.DecodeOrder(sequences)));
+    if (samples == 0) samples = SamplesFor(first);
     SKEIN_ASSIGN_OR_RETURN(seconds, TimeDecodes(model, sequences, samples));
   }
-  const double left_out = is_long ? 2 : 4;
+  const double left_out = is_long ? 1 : 4;
   const Sampled sampled = Summarise(std::move(seconds));
   return StepTime{sampled.median, positions + left_out + samples / 2.0, samples, sampled.spread};
 }
