@@ -41,6 +41,16 @@ absl::Duration TimeOf(const LinkRate& link, double bytes) {
   return link.latency + absl::Seconds(bytes / link.bytes_per_s);
 }
 
+LinkRate Slower(LinkRate a, const LinkRate& b) {
+  a.latency = std::max(a.latency, b.latency);
+  a.bytes_per_s = std::min(a.bytes_per_s, b.bytes_per_s);
+  return a;
+}
+
+const LinkRate& ToHost(const topology::Topology& topology, const Site& site) {
+  return topology.hosts[site.host].interconnect.gpus[site.gpu].to_host;
+}
+
 // A curve between its points in proportion; beyond them by the rate of the last two.
 absl::Duration Interpolate(const topology::ExchangeCurve& curve, int64_t bytes) {
   const auto& times = curve.times;
@@ -112,9 +122,7 @@ class Rings {
   LinkRate Bind() const {
     LinkRate slowest = Of(ring_[0], ring_[1]);
     for (size_t i = 1; i < size_; ++i) {
-      const LinkRate& link = Of(ring_[i], ring_[(i + 1) % size_]);
-      slowest.latency = std::max(slowest.latency, link.latency);
-      slowest.bytes_per_s = std::min(slowest.bytes_per_s, link.bytes_per_s);
+      slowest = Slower(slowest, Of(ring_[i], ring_[(i + 1) % size_]));
     }
     return slowest;
   }
@@ -212,6 +220,23 @@ absl::Duration AllReduceTime(const topology::Topology& topology, absl::Span<cons
       slowest.latency * 2 * std::ceil(std::log2(n)) +
       absl::Seconds(2 * (n - 1) / n * static_cast<double>(bytes) / slowest.bytes_per_s);
   return std::min(ring, OneShotTime(topology, sites, bytes).value_or(ring));
+}
+
+absl::Duration HostSumTime(const topology::Topology& topology, absl::Span<const Site> sites,
+                           int64_t bytes) {
+  if (sites.size() < 2) return absl::ZeroDuration();
+  const auto n = static_cast<double>(sites.size());
+  LinkRate copy = ToHost(topology, sites.front());
+  LinkRate message = copy;
+  if (copy.bytes_per_s == 0) return AllReduceTime(topology, sites, bytes);
+  for (const Site& site : sites) {
+    copy = Slower(copy, ToHost(topology, site));
+    const bool across = site.host != sites.front().host;
+    message = Slower(message,
+                     across ? LinkBetween(topology, sites.front(), site) : ToHost(topology, site));
+  }
+  return 2 * TimeOf(copy, static_cast<double>(bytes)) + 2 * message.latency +
+         absl::Seconds(2 * (n - 1) / n * static_cast<double>(bytes) / message.bytes_per_s);
 }
 
 absl::Duration AllGatherTime(const topology::Topology& topology, absl::Span<const Site> sites,

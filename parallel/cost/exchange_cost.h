@@ -36,6 +36,12 @@ absl::Duration TokenReturnTime(const topology::Topology& topology, const Site& l
 absl::Duration AllReduceTime(const topology::Topology& topology, absl::Span<const Site> sites,
                              int64_t bytes, const CoreShare& share = {});
 
+// The same on GPUs that sum by way of their hosts' memory, which no probe measures: copies there
+// and back, and 2 (n - 1) / n of it between the hosts' ranks, on one host at the rate of copies.
+// Where that is not told, as AllReduceTime.
+absl::Duration HostSumTime(const topology::Topology& topology, absl::Span<const Site> sites,
+                           int64_t bytes);
+
 // Each gets what all others have, `bytes` in all. share: likewise.
 absl::Duration AllGatherTime(const topology::Topology& topology, absl::Span<const Site> sites,
                              int64_t bytes, const CoreShare& share = {});

@@ -45,6 +45,21 @@ TEST(ExchangeCostTest, SumsTakeOneShotOrARing) {
   EXPECT_NEAR(Us(AllGatherTime(dgx, eight, 450'000'000)), 9 + 875, 1e-3);
 }
 
+// By hand: 10 us and 50 GB/s a copy, and two messages; between hosts 10 us and 50 GB/s, too.
+TEST(ExchangeCostTest, SumsByHostsAreCopiedThereAndBack) {
+  Topology dgx = *MakePreset("dgx-h100");
+  const std::vector<Site> four = {{0, 0}, {0, 1}, {0, 2}, {0, 3}};
+  EXPECT_EQ(HostSumTime(dgx, {four.data(), 1}, 1 << 20), absl::ZeroDuration());
+  EXPECT_NEAR(Us(HostSumTime(dgx, four, 50'000'000)), 2 * (10 + 1000) + 2 * 10 + 1500, 1e-3);
+  dgx.hosts[0].interconnect.gpus[3].to_host.bytes_per_s = 25e9;  // the slowest binds
+  EXPECT_NEAR(Us(HostSumTime(dgx, four, 50'000'000)), 2 * (10 + 2000) + 2 * 10 + 3000, 1e-3);
+  const Topology slow = *MakePreset("dgx-h100", 2, "ethernet-10g");
+  const std::vector<Site> across = {{0, 0}, {0, 1}, {1, 0}, {1, 1}};
+  EXPECT_NEAR(Us(HostSumTime(slow, across, 5'000'000)), 2 * (10 + 100) + 2 * 30 + 6000, 1e-3);
+  dgx.hosts[0].interconnect.gpus[0].to_host = {};
+  EXPECT_EQ(HostSumTime(dgx, four, 1 << 20), AllReduceTime(dgx, four, 1 << 20));
+}
+
 TEST(ExchangeCostTest, TheSlowestLinkBindsARing) {
   const Topology bridged = *MakePreset("pcie-4-bridged");
   const std::vector<Site> four = {{0, 0}, {0, 1}, {0, 2}, {0, 3}};

@@ -169,8 +169,9 @@ StageTime LayersTime(const Topology& topology, const ModelConfig& model, const R
       /*decodes=*/batch.reads == batch.rows, working_set, batch.rows, layers, values_passed);
   // Behind attention and behind the MLP, or what each chosen expert of a row adds.
   const auto sum_of = [&](int64_t rows_of_hidden) {
-    return AllReduceTime(topology, stage.sites,
-                         ActivationBytes(replica, rows_of_hidden * model.hidden_size), stage.share);
+    const int64_t bytes = DTypeBytes(replica.sums, rows_of_hidden * model.hidden_size);
+    return replica.sums_by_hosts ? HostSumTime(topology, stage.sites, bytes)
+                                 : AllReduceTime(topology, stage.sites, bytes, stage.share);
   };
   const absl::Duration sum = sum_of(batch.rows);
   time.exchange = layers * (2 - share) * sum;

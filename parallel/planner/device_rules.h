@@ -21,6 +21,9 @@ absl::StatusOr<KvDType> ChooseKvDType(const std::optional<KvDType>& asked, Devic
 // Of --deterministic. Unimplemented for models whose sums GPUs cannot add in blocks.
 absl::Status CheckColumns(const model::ModelConfig& model, DeviceKind device);
 
+// What shards add in, where activations are of this type: deterministic sums are rounded behind.
+DType SumDType(DType activations, bool deterministic);
+
 // Whether the shards of a stage add by way of the hosts' memory, which is slow, and must be asked
 // for: SumsByHostsRefusal says so.
 bool SumsByHosts(DeviceKind device, bool deterministic, int32_t tp_size);

@@ -9,6 +9,7 @@
 #include "kernels/ops/sizes.h"
 #include "kernels/packing/layout.h"
 #include "parallel/plan/plan.h"
+#include "parallel/planner/device_rules.h"
 #include "parallel/program/rank_program.h"
 
 namespace skein::plan {
@@ -76,7 +77,7 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
     memory.exchange_bytes += kernels::PeerSumBytes(limits.device, limits.tp_size);
   }
   // What is staged: activations of a micro-batch, for each group; draws' sums go the way of others.
-  const DType dtype = limits.deterministic ? DType::kF32 : limits.hop_dtype;
+  const DType dtype = SumDType(limits.hop_dtype, limits.deterministic);
   const int64_t staged = DTypeBytes(dtype, limits.max_micro_batch_rows * model.hidden_size);
   if (!limits.nccl) memory.pinned_bytes += hops * staged;
   if (sums && !device_sums) memory.pinned_bytes += std::max(staged, sizes.draws);

@@ -10,6 +10,7 @@
 #include "kernels/ops/sizes.h"
 #include "parallel/plan/held_pages.h"
 #include "parallel/plan/shard.h"
+#include "parallel/planner/device_rules.h"
 #include "parallel/planner/job_placement.h"
 #include "parallel/planner/kv_bytes.h"
 #include "parallel/planner/placement.h"
@@ -40,6 +41,8 @@ cost::Replica ReplicaOfPlan(const topology::Machine& machine, const topology::To
   replica.max_micro_batch_rows = plan.max_micro_batch_rows;
   const DeviceKind kind = machine.devices.front().kind;
   replica.activations = kernels::ActivationDType(kind, model.dtype);
+  replica.sums = SumDType(replica.activations, plan.deterministic);
+  replica.sums_by_hosts = SumsByHosts(kind, plan.deterministic, layout.tp_size);
   replica.kv_bytes_per_value = KvBytesPerValue(plan.kv_dtype, model.head_dim);
   std::vector<int32_t> ranks;  // of replicas that have something to do
   for (const RankPlan& rank : plan.ranks) {

@@ -93,6 +93,30 @@ TEST(ReplicaOfPlanTest, IdleReplicasTakeNoCores) {
   EXPECT_EQ(share(2).sets, 2);
 }
 
+TEST(ReplicaOfPlanTest, DeterministicShardsAddFloats) {
+  const ModelFacts model = Llama8B();
+  topology::Machine machine = OneNode(8, 64 * kGiB, 4);
+  for (topology::Device& device : machine.devices) {
+    device.kind = DeviceKind::kCuda;
+    device.memory_bytes = 80 * kGiB;
+    device.nccl = true;
+  }
+  const auto replica = [&](int32_t tp, bool deterministic) {
+    const auto planning = PlanJob(machine, model,
+                                  {.layout = {.tp_size = tp, .pp_size = 1, .dp_size = 4 / tp},
+                                   .deterministic = deterministic});
+    SKEIN_EXPECT_OK(planning.status());
+    return ReplicaOfPlan(machine, topology::TopologyOf(machine), model.config,
+                         planning->plans.front(), 0, {});
+  };
+  EXPECT_EQ(replica(4, false).sums, DType::kBF16);
+  EXPECT_FALSE(replica(4, false).sums_by_hosts);
+  EXPECT_EQ(replica(4, true).sums, DType::kF32);
+  EXPECT_TRUE(replica(4, true).sums_by_hosts);
+  EXPECT_EQ(replica(2, true).sums, DType::kF32);
+  EXPECT_FALSE(replica(2, true).sums_by_hosts);
+}
+
 // Micro-batches of unlike means, of stages whose pages are fewer than what all sequences may have.
 TEST(PredictDecodeOfStagesTest, MeansAreBetweenWholeNumbers) {
   const ModelFacts model = Bard();

@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "kernels/ops/sizes.h"
 #include "parallel/plan/held_pages.h"
+#include "parallel/planner/device_rules.h"
 #include "parallel/planner/goal.h"
 #include "parallel/planner/kv_bytes.h"
 #include "parallel/planner/layer_split.h"
@@ -88,6 +89,9 @@ absl::StatusOr<JudgedReplica> ReplicaSearch::JudgeAnew(const std::vector<Group>&
   replica.sequences = sequences;
   replica.max_micro_batch_rows = task_.max_micro_batch_rows;
   replica.activations = task_.activations;
+  const auto tp = static_cast<int32_t>(stages.front().size());
+  replica.sums = SumDType(task_.activations, task_.deterministic);
+  replica.sums_by_hosts = SumsByHosts(task_.device, task_.deterministic, tp);
   replica.kv_bytes_per_value = KvBytesPerValue(task_.kv_dtype, task_.model.head_dim);
   for (const Group& group : stages) {
     const Site& site = group.front();

@@ -231,6 +231,7 @@ Interconnect InterconnectOf(const Machine& machine) {
     }
     gpu.rates.products.push_back({DType::kF16, 0, 1, kind.operations_per_s});
     gpu.rates.overheads = {{.step = kStep}};
+    gpu.to_host = {Origin::kModelled, kPcieLatency, kind.pcie_bytes_per_s};
     of.gpus.push_back(gpu);
   }
   for (int32_t i = 0; i < machine.nics; ++i) {
@@ -300,6 +301,7 @@ void CompleteGpu(const Gpu& like, Gpu& gpu) {
   if (gpu.model.empty()) gpu.model = like.model;
   if (gpu.memory_bytes == 0) gpu.memory_bytes = like.memory_bytes;
   if (gpu.rates.reads.empty()) gpu.rates = like.rates;
+  if (gpu.to_host.bytes_per_s == 0) gpu.to_host = like.to_host;
 }
 
 // The preset whose figures GPUs of this name have.
