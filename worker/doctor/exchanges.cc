@@ -50,7 +50,7 @@ class Exchanges {
     mpi_.world().set_timeout(timeout_);
     SKEIN_RETURN_IF_ERROR(TimeWays());
     // Who is no host's first waits for those that are: a round may take as long as a call.
-    mpi_.world().set_timeout(places_.hosts * timeout_);
+    mpi_.world().set_timeout(places_.hosts() * timeout_);
     SKEIN_RETURN_IF_ERROR(mpi_.world().Barrier(kHostStream));
     mpi_.world().set_timeout(3 * timeout_);  // for whom waits for NCCL, and gives up
     return TryGpus();
@@ -65,10 +65,10 @@ class Exchanges {
     for (int rank = 0; rank < mpi_.size(); ++rank) {
       if (places_.local[rank] == 0) firsts.push_back(rank);
     }
-    if (places_.hosts < 2 || !first_of_host()) return absl::OkStatus();
+    if (places_.hosts() < 2 || !first_of_host()) return absl::OkStatus();
     const int host = places_.host[mpi_.rank()];
-    for (int round = 0; round < places_.hosts + places_.hosts % 2 - 1; ++round) {
-      const int other = PartnerIn(round, host, places_.hosts);
+    for (int round = 0; round < places_.hosts() + places_.hosts() % 2 - 1; ++round) {
+      const int other = PartnerIn(round, host, places_.hosts());
       if (other < 0) continue;
       topology::WayFacts way = {.rank = firsts[other]};
       SKEIN_RETURN_IF_ERROR(TimeWay(way.rank, 1).status());  // connects the two

@@ -61,8 +61,6 @@ constexpr absl::Duration kTimeout = absl::Minutes(1);
 constexpr absl::Duration kStageTime = absl::Microseconds(1500);
 static_assert(kStageTime > comm::kSpin);
 
-bool IsPowerOfTwo(int value) { return (value & (value - 1)) == 0; }
-
 class ExchangeProbe {
  public:
   ExchangeProbe(comm::MpiRuntime& mpi, const ExchangeProbeOptions& options)
@@ -71,13 +69,10 @@ class ExchangeProbe {
   absl::StatusOr<ProbedExchanges> Run() {
     if (mpi_.size() == 1) return ProbedExchanges{};
     SKEIN_RETURN_IF_ERROR(Open());
-    const int ranks = places_.least_local;
     SKEIN_ASSIGN_OR_RETURN(const bool crowded, SomeHostIsCrowded());
-    for (int size = 2; size <= ranks; ++size) {
-      // Plans have shards of powers of two where others do not divide the ranks, too.
-      if (ranks % size != 0 && !IsPowerOfTwo(size)) continue;
+    for (const int size : places_.GroupSizes()) {
       SKEIN_RETURN_IF_ERROR(TimeGroups(size, /*alone=*/false));
-      if (!crowded || size == ranks) continue;
+      if (!crowded || size == places_.most_local()) continue;
       // Stages that wait poll meanwhile.
       const absl::Duration spin = mpi_.world().spin();
       mpi_.world().set_spin(kTimeout);
@@ -86,7 +81,7 @@ class ExchangeProbe {
       SKEIN_RETURN_IF_ERROR(timed);
     }
     SKEIN_RETURN_IF_ERROR(TimePairs());
-    if (places_.hosts > 1) SKEIN_RETURN_IF_ERROR(TimeAcross());
+    if (places_.hosts() > 1) SKEIN_RETURN_IF_ERROR(TimeAcross());
     return std::move(probed_);
   }
 
@@ -101,7 +96,7 @@ class ExchangeProbe {
   // Whether some host has fewer cores than ranks, so that groups take longer beside others. All
   // ranks measure such groups alone then; those of a host that has cores enough do so for nothing.
   absl::StatusOr<bool> SomeHostIsCrowded() {
-    crowded_ = !is_gpu() && places_.least_local > options_.cores;
+    crowded_ = !is_gpu() && places_.of_hosts[host()] > options_.cores;
     const char mine = crowded_ ? 1 : 0;
     std::vector<char> all(mpi_.size());
     SKEIN_RETURN_IF_ERROR(mpi_.world().AllGather(
@@ -255,7 +250,9 @@ class ExchangeProbe {
     const int first = places_.FirstOf(host());
     for (const ExchangeCurve* const curve : {&sums, &gathers}) {
       SKEIN_ASSIGN_OR_RETURN(const std::vector<ExchangeCurve> all, GatherCurves(mpi_, *curve));
-      if (!like.alone || crowded_) probed_.curves.push_back(all[first]);
+      // A host with fewer ranks has no such group.
+      if (all[first].times.empty() || (like.alone && !crowded_)) continue;
+      probed_.curves.push_back(all[first]);
     }
     return absl::OkStatus();
   }
@@ -275,9 +272,8 @@ class ExchangeProbe {
   // stage does while others wait for it.
   absl::Status TimeGroups(int size, bool alone) {
     Say(absl::StrCat("sums of ", size, " ranks", alone ? " alone" : ""));
-    const int groups = alone ? 1 : places_.least_local / size;
     return TimeSums(PlanOf(mpi_.size(), size, /*stages=*/false,
-                           [&](int rank) { return SeatOnHost(places_, rank, size, groups); }),
+                           [&](int rank) { return SeatOnHost(places_, rank, size, alone); }),
                     {.ranks = size, .alone = alone});
   }
 
@@ -335,19 +331,13 @@ class ExchangeProbe {
   // By rounds in which each rank of a host has another one; ranks of CPUs are alike, and one round
   // is enough.
   absl::Status TimePairs() {
-    const int ranks = places_.least_local;
-    const int seats = ranks + ranks % 2;
-    for (int round = 0; round < std::max(1, seats - 1); ++round) {
-      if (ranks < 2 || (round > 0 && !is_gpu())) break;
+    const int most = places_.most_local();
+    for (int round = 0; round < most + most % 2 - 1; ++round) {
+      if (round > 0 && !is_gpu()) break;
       Say("messages between two ranks");
-      const auto partner = [&](int at) { return PartnerIn(round, at, ranks); };
-      const plan::Plan plan = PlanOf(mpi_.size(), 2, /*stages=*/true, [&](int rank) -> Seat {
-        const int at = places_.local[rank];
-        if (at >= ranks) return {};
-        const int other = partner(at);
-        if (other < 0) return {};
-        return {places_.host[rank] * ranks + std::min(at, other), at < other ? 0 : 1};
-      });
+      const auto partner = [&](int at) { return PartnerIn(round, at, places_.of_hosts[host()]); };
+      const plan::Plan plan = PlanOf(mpi_.size(), 2, /*stages=*/true,
+                                     [&](int rank) { return SeatInPair(places_, rank, round); });
       SKEIN_ASSIGN_OR_RETURN(const ExchangeCurve curve, TimeHops(plan));
       SKEIN_ASSIGN_OR_RETURN(const auto pairs, Share(curve, partner));
       for (const auto& [at, of] : pairs) AddPair(at, partner(at), of);
@@ -355,6 +345,7 @@ class ExchangeProbe {
       // Where all pairs are alike, their curves tell more than latency and bandwidth do.
       SKEIN_ASSIGN_OR_RETURN(const ExchangeCurve awake, TimeHops(plan, Exchange::kSendToAwake));
       SKEIN_ASSIGN_OR_RETURN(const auto awake_pairs, Share(awake, partner));
+      if (pairs.empty()) continue;  // of a host with one rank
       probed_.curves.push_back(pairs.front().second);
       probed_.curves.push_back(awake_pairs.front().second);
     }
@@ -378,7 +369,7 @@ class ExchangeProbe {
     std::vector<std::pair<int, ExchangeCurve>> pairs;
     for (int rank = 0; rank < mpi_.size(); ++rank) {
       const int at = places_.local[rank];
-      if (places_.host[rank] != host() || at >= places_.least_local || partner(at) <= at) continue;
+      if (places_.host[rank] != host() || partner(at) <= at) continue;
       const double* const seconds = all.data() + rank * (kCount + 1);
       ExchangeCurve of = {.exchange = curve.exchange, .ranks = curve.ranks};
       for (size_t i = 0; i < kCount; ++i) Add(of, kSizes[i], seconds[i], seconds[kCount]);
@@ -398,22 +389,22 @@ class ExchangeProbe {
 
   absl::Status TimeAcross() {
     Say("exchanges between hosts");
-    SKEIN_RETURN_IF_ERROR(TimeSums(PlanOf(mpi_.size(), places_.hosts, /*stages=*/false,
+    SKEIN_RETURN_IF_ERROR(TimeSums(PlanOf(mpi_.size(), places_.hosts(), /*stages=*/false,
                                           [&](int rank) -> Seat {
                                             if (places_.local[rank] > 0) return {};
                                             return {0, places_.host[rank]};
                                           }),
-                                   {.ranks = places_.hosts, .across = true}));
+                                   {.ranks = places_.hosts(), .across = true}));
     // Pairs of hosts at the same time, and each host in some pair: the slowest one counts, since
     // any may be where a plan cuts.
     ExchangeCurve slowest;
-    for (int round = 0; round < 1 + places_.hosts % 2; ++round) {
+    for (int round = 0; round < 1 + places_.hosts() % 2; ++round) {
       SKEIN_ASSIGN_OR_RETURN(
           const ExchangeCurve hops,
           TimeHops(PlanOf(mpi_.size(), 2, /*stages=*/true, [&](int rank) -> Seat {
             if (places_.local[rank] > 0) return {};
             const int at = places_.host[rank];
-            const int other = PartnerIn(round, at, places_.hosts);
+            const int other = PartnerIn(round, at, places_.hosts());
             if (other < 0) return {};
             return {std::min(at, other), at < other ? 0 : 1};
           })));

@@ -2,19 +2,40 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 namespace skein::worker {
+namespace {
 
-Places::Places(const comm::MpiRuntime& mpi) {
-  std::vector<int> count;
-  for (int rank = 0; rank < mpi.size(); ++rank) {
-    const int of = mpi.host_of(rank);
-    if (of >= static_cast<int>(count.size())) count.resize(of + 1);
-    host.push_back(of);
-    local.push_back(count[of]++);
+std::vector<int> HostsOf(const comm::MpiRuntime& mpi) {
+  std::vector<int> hosts;
+  for (int rank = 0; rank < mpi.size(); ++rank) hosts.push_back(mpi.host_of(rank));
+  return hosts;
+}
+
+bool IsPowerOfTwo(int value) { return (value & (value - 1)) == 0; }
+
+}  // namespace
+
+Places::Places(std::vector<int> host_of_rank) : host(std::move(host_of_rank)) {
+  for (const int of : host) {
+    if (of >= hosts()) of_hosts.resize(of + 1);
+    local.push_back(of_hosts[of]++);
   }
-  hosts = static_cast<int>(count.size());
-  least_local = *std::min_element(count.begin(), count.end());
+}
+
+Places::Places(const comm::MpiRuntime& mpi) : Places(HostsOf(mpi)) {}
+
+int Places::most_local() const { return *std::max_element(of_hosts.begin(), of_hosts.end()); }
+
+std::vector<int> Places::GroupSizes() const {
+  std::vector<int> sizes;
+  for (int size = 2; size <= most_local(); ++size) {
+    const bool divides = std::any_of(of_hosts.begin(), of_hosts.end(),
+                                     [size](int ranks) { return ranks % size == 0; });
+    if (divides || IsPowerOfTwo(size)) sizes.push_back(size);
+  }
+  return sizes;
 }
 
 int Places::FirstOf(int of_host) const {
@@ -24,6 +45,7 @@ int Places::FirstOf(int of_host) const {
 int PartnerIn(int round, int at, int count) {
   // The circle method: the last seat stays, the others move on. One too many meets nobody.
   const int seats = count + count % 2;
+  if (round >= seats - 1) return -1;
   int other = round;
   if (at != seats - 1) {
     other = ((2 * round - at) % (seats - 1) + seats - 1) % (seats - 1);
@@ -32,10 +54,18 @@ int PartnerIn(int round, int at, int count) {
   return other < count ? other : -1;
 }
 
-Seat SeatOnHost(const Places& places, int rank, int size, int groups) {
+Seat SeatOnHost(const Places& places, int rank, int size, bool one_group) {
   const int at = places.local[rank];
-  if (at >= groups * size) return {};
-  return {places.host[rank] * groups + at / size, at % size};
+  const int groups = places.of_hosts[places.host[rank]] / size;
+  if (at >= (one_group ? std::min(groups, 1) : groups) * size) return {};
+  return {places.host[rank] * places.most_local() + at / size, at % size};
+}
+
+Seat SeatInPair(const Places& places, int rank, int round) {
+  const int host = places.host[rank], at = places.local[rank];
+  const int other = PartnerIn(round, at, places.of_hosts[host]);
+  if (other < 0) return {};
+  return {host * places.most_local() + std::min(at, other), at < other ? 0 : 1};
 }
 
 plan::Plan PlanOf(int ranks, int size, bool stages, absl::FunctionRef<Seat(int rank)> seat_of) {

@@ -11,19 +11,25 @@ namespace skein::worker {
 
 // Where ranks are: hosts in the order of their first rank, ranks of a host by rank.
 struct Places {
-  std::vector<int> host;   // [size]
-  std::vector<int> local;  // [size]
-  int hosts = 0;
-  int least_local = 0;  // ranks that each host has at least
+  std::vector<int> host;      // [size]
+  std::vector<int> local;     // [size]
+  std::vector<int> of_hosts;  // ranks, [hosts]
 
+  explicit Places(std::vector<int> host_of_rank);
   explicit Places(const comm::MpiRuntime& mpi);
 
+  int hosts() const { return static_cast<int>(of_hosts.size()); }
+  int most_local() const;
   // The first rank of a host.
   int FirstOf(int of_host) const;
+  // Of the groups of a host that a plan may sum in, ascending: those that leave no rank of some
+  // host over, and powers of two, of which plans have shards where others do not divide the ranks,
+  // too.
+  std::vector<int> GroupSizes() const;
 };
 
 // Whom one of `count` meets in a round; -1: nobody. In count - 1 rounds (one more where count is
-// odd) each meets each other one once.
+// odd) each meets each other one once; behind those nobody meets.
 int PartnerIn(int round, int at, int count);
 
 struct Seat {
@@ -31,8 +37,12 @@ struct Seat {
   int place = 0;
 };
 
-// Where a rank of a host is, if each host has so many groups of `size` of its first ranks.
-Seat SeatOnHost(const Places& places, int rank, int size, int groups);
+// Where a rank of a host is, if each host has as many groups of `size` of its first ranks as it
+// can, or one where it can.
+Seat SeatOnHost(const Places& places, int rank, int size, bool one_group = false);
+
+// The same for pairs that meet in a round (PartnerIn) of their host.
+Seat SeatInPair(const Places& places, int rank, int round);
 
 // A plan of groups of `size`, whose ranks are shards of a stage or, where `stages`, stages of one
 // shard each. Ranks that idle have no part in the layout.

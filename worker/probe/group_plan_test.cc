@@ -1,7 +1,9 @@
 #include "worker/probe/group_plan.h"
 
+#include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -30,6 +32,55 @@ TEST(PartnerInTest, EachMeetsEachOnce) {
     EXPECT_EQ(met.size(), count * (count - 1) / 2);
     EXPECT_EQ(alone, count % 2 == 0 ? 0 : count);
   }
+}
+
+TEST(PlacesTest, HostsWithFewerRanksHaveFewerGroups) {
+  const Places places(std::vector<int>{0, 0, 1, 0, 0, 1, 2});  // four, two and one
+  EXPECT_EQ(places.hosts(), 3);
+  EXPECT_EQ(places.most_local(), 4);
+  EXPECT_EQ(places.FirstOf(1), 2);
+  EXPECT_EQ(places.GroupSizes(), (std::vector<int>{2, 4}));
+  EXPECT_EQ(Places(std::vector<int>{0, 0, 0, 0, 0, 0}).GroupSizes(),
+            (std::vector<int>{2, 3, 4, 6}));
+  EXPECT_EQ(Places(std::vector<int>{0, 0, 0, 1}).GroupSizes(), (std::vector<int>{2, 3}));
+  const auto groups = [&](int size, bool one_group) {
+    std::map<int, std::vector<int>> ranks;
+    for (int rank = 0; rank < 7; ++rank) {
+      const Seat seat = SeatOnHost(places, rank, size, one_group);
+      if (seat.group < 0) continue;
+      std::vector<int>& of = ranks[seat.group];
+      EXPECT_EQ(seat.place, of.size());
+      of.push_back(rank);
+    }
+    std::vector<std::vector<int>> all;
+    for (auto& [group, of] : ranks) all.push_back(of);
+    return all;
+  };
+  using Groups = std::vector<std::vector<int>>;
+  EXPECT_EQ(groups(2, false), (Groups{{0, 1}, {3, 4}, {2, 5}}));
+  EXPECT_EQ(groups(2, true), (Groups{{0, 1}, {2, 5}}));
+  EXPECT_EQ(groups(4, false), (Groups{{0, 1, 3, 4}}));
+}
+
+// Each pair of each host has a round, and no rank is in two groups of one.
+TEST(SeatInPairTest, HostsWithFewerRanksAreDoneSooner) {
+  const Places places(std::vector<int>{0, 0, 1, 0, 0, 1, 2});
+  std::set<std::pair<int, int>> met;
+  for (int round = 0; round < 3; ++round) {
+    std::map<int, std::vector<int>> ranks;
+    for (int rank = 0; rank < 7; ++rank) {
+      const Seat seat = SeatInPair(places, rank, round);
+      if (seat.group < 0) continue;
+      EXPECT_EQ(seat.place, ranks[seat.group].size());
+      ranks[seat.group].push_back(rank);
+    }
+    for (const auto& [group, of] : ranks) {
+      ASSERT_EQ(of.size(), 2);
+      EXPECT_EQ(places.host[of[0]], places.host[of[1]]);
+      EXPECT_TRUE(met.emplace(of[0], of[1]).second);
+    }
+  }
+  EXPECT_EQ(met.size(), 6 + 1);
 }
 
 TEST(PlanOfTest, GroupsHaveTheirPlacesAndOthersIdle) {

@@ -344,23 +344,22 @@ class HostProbe {
   // Groups of a host at the same time, as replicas compute.
   absl::Status ProbeSumsOfSteps(BenchDevice& device) {
     const Places places(mpi_);
-    for (topology::ExchangeCurve& curve : host_.exchanges) {
-      if (curve.exchange != topology::Exchange::kAllReduce || curve.across ||
-          !CanProbeSums(curve.ranks)) {
-        continue;
-      }
-      Say(absl::StrCat("sums of steps of ", curve.ranks, " ranks"));
-      const int groups = places.least_local / curve.ranks;
-      const plan::Plan plan = PlanOf(mpi_.size(), curve.ranks, /*stages=*/false, [&](int rank) {
-        return SeatOnHost(places, rank, curve.ranks, groups);
-      });
+    for (const int size : places.GroupSizes()) {
+      if (!CanProbeSums(size)) continue;
+      Say(absl::StrCat("sums of steps of ", size, " ranks"));
+      const plan::Plan plan = PlanOf(mpi_.size(), size, /*stages=*/false,
+                                     [&](int rank) { return SeatOnHost(places, rank, size); });
       SKEIN_ASSIGN_OR_RETURN(
           const topology::ExchangeCurve mine,
           ProbeSums(mpi_, device,
-                    {.plan = plan, .ranks = curve.ranks, .device_comm = options_.device_comm}));
+                    {.plan = plan, .ranks = size, .device_comm = options_.device_comm}));
       SKEIN_ASSIGN_OR_RETURN(const std::vector<topology::ExchangeCurve> all,
                              GatherCurves(mpi_, mine));
-      curve = WithSumsOfSteps(std::move(curve), all[places.FirstOf(mpi_.host_of(mpi_.rank()))]);
+      for (topology::ExchangeCurve& curve : host_.exchanges) {
+        if (curve.exchange != topology::Exchange::kAllReduce || curve.across) continue;
+        if (curve.ranks != size) continue;
+        curve = WithSumsOfSteps(std::move(curve), all[places.FirstOf(mpi_.host_of(mpi_.rank()))]);
+      }
     }
     return absl::OkStatus();
   }
@@ -385,17 +384,18 @@ class HostProbe {
         SKEIN_ASSIGN_OR_RETURN(std::vector<topology::ExchangeCurve> all, GatherCurves(mpi_, curve));
         curve = std::move(all.front());
       }
-      host_.exchanges.push_back(std::move(curve));
+      if (!curve.times.empty()) host_.exchanges.push_back(std::move(curve));
       return absl::OkStatus();
     };
-    if (places.least_local > 1) {
+    if (places.most_local() > 1) {
       const auto first = std::find_if(pairs.begin(), pairs.end(), [](const PairRate& pair) {
         return pair.first == 0 && pair.second == 1;
       });
-      if (first == pairs.end()) return absl::InternalError("no message of ranks 0 and 1 was timed");
-      SKEIN_RETURN_IF_ERROR(probe(/*across=*/false, first->rate));
+      // A host with one rank has none, and idles.
+      SKEIN_RETURN_IF_ERROR(
+          probe(/*across=*/false, first == pairs.end() ? topology::LinkRate{} : first->rate));
     }
-    return places.hosts > 1 ? probe(/*across=*/true, topology_.fabric.link) : absl::OkStatus();
+    return places.hosts() > 1 ? probe(/*across=*/true, topology_.fabric.link) : absl::OkStatus();
   }
 
   // --- Links ---
