@@ -125,7 +125,7 @@ std::string RankedBy(const Goal& goal, const Standing& best) {
   add("TPOT", goal.tpot_limit);
   if (limits.empty()) return text;
   return absl::StrCat(text, ", with ", absl::StrJoin(limits, " and "),
-                      WithinLimits(goal, best) ? "" : ", which no layout keeps");
+                      WithinLimits(goal, best) ? "" : ", which the best does not keep");
 }
 
 std::string WhyItIsBehind(const Goal& goal, const cost::Workload& workload,

@@ -172,7 +172,7 @@ TEST(PlanJob, SaysWhatItIsRankedBy) {
   constraints.goal = {.objective = Objective::kLatency, .ttft_limit = absl::Hours(1)};
   EXPECT_THAT(reasons(), HasSubstr("Ranked by the time of an answer, with TTFT of at most 1h."));
   constraints.goal.tpot_limit = absl::Nanoseconds(1);
-  EXPECT_THAT(reasons(), HasSubstr("1h and TPOT of at most 1ns, which no layout keeps."));
+  EXPECT_THAT(reasons(), HasSubstr("1h and TPOT of at most 1ns, which the best does not keep."));
 }
 
 TEST(PlanJob, PlansSayWhatIsPredictedAndForWhichLoad) {

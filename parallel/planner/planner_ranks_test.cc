@@ -210,7 +210,7 @@ TEST(PlanJob, ALimitThatFewerRanksKeepIsKept) {
   EXPECT_LE(plan.prediction.tpot, *constraints.goal.tpot_limit);
   EXPECT_THAT(plan.idle_ranks, Not(IsEmpty()));
   EXPECT_THAT(Reasons(plan),
-              AllOf(Not(HasSubstr("which no layout keeps")), HasSubstr(" ms, beyond its limit.")));
+              AllOf(Not(HasSubstr("which the best does not keep")), HasSubstr(" ms, beyond its limit.")));
 }
 
 // As the coordinator's lock is held meanwhile.

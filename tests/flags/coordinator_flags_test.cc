@@ -226,8 +226,8 @@ constexpr Goal kGoals[] = {
     {"--output-tokens", "100", "at once, of 512 and 100 tokens"},
     {"--concurrency", "3", "with 3 requests at once"},
     {"--objective", "latency", "Ranked by the time of an answer"},
-    {"--ttft-limit", "1us", "TTFT of at most 1us, which no layout keeps"},
-    {"--tpot-limit", "1us", "TPOT of at most 1us, which no layout keeps"},
+    {"--ttft-limit", "1us", "TTFT of at most 1us, which the best does not keep"},
+    {"--tpot-limit", "1us", "TPOT of at most 1us, which the best does not keep"},
 };
 
 // Lines of the table are folded.
