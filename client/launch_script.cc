@@ -6,12 +6,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "base/printable.h"
 #include "base/status_macros.h"
 #include "base/units.h"
@@ -23,7 +21,6 @@ using plan::Choice;
 using topology::Topology;
 
 constexpr int kDefaultPort = 50051;
-constexpr int kLeastPort = 1024;
 constexpr int kDaemonPorts = 2;  // of a job: mpirun's, and its daemons'; srun's are Slurm's own
 
 // A coordinator that ends well has drained its jobs, which end by themselves.
@@ -89,6 +86,13 @@ std::vector<cost::Site> SitesOf(const Job& job) {
 
 int RanksOf(const Job& job) { return static_cast<int>(SitesOf(job).size()); }
 
+// Replicas whose leaders have others to order about.
+int LeadersOf(const Job& job) {
+  return static_cast<int>(std::count_if(job.begin(), job.end(), [](const cost::Replica* replica) {
+    return replica->stages.size() > 1 || replica->stages.front().sites.size() > 1;
+  }));
+}
+
 std::vector<Context> ContextsOf(const Job& job) {
   std::vector<Context> contexts;
   for (const cost::Site& site : SitesOf(job)) {
@@ -137,7 +141,9 @@ class Script {
  private:
   bool slurm() const { return task_.starter == Starter::kSlurm; }
   bool several_hosts() const { return hosts_.size() > 1; }
-  int PortsOf(const Job& job) const { return (slurm() ? 0 : kDaemonPorts) + RanksOf(job); }
+  int PortsOf(const Job& job) const {
+    return (slurm() ? 0 : kDaemonPorts) + LeadersOf(job) + RanksOf(job);
+  }
   const std::string& NameOf(int32_t host) const { return topology_.hosts[host].name; }
   // For a shell. Within a host nothing listens to others.
   std::string Address() const {
@@ -165,11 +171,12 @@ class Script {
     if (!task_.ports) return absl::OkStatus();
     int needed = 1;
     for (const Job& job : jobs_) needed += PortsOf(job);
-    const int given = task_.ports->last - task_.ports->first + 1;
+    const int given = task_.ports->size();
     if (given >= needed) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         "--port-range: it has ", FormatCount(given, "port"), ", and ", choice_.layout.ToString(),
-        " takes ", needed, ": one of the coordinator, and of each job one a rank",
+        " takes ", needed,
+        ": one of the coordinator, and of each job one a rank and one a replica of several ranks",
         slurm() ? "" : absl::StrCat(" and ", kDaemonPorts, " of mpirun")));
   }
 
@@ -326,7 +333,8 @@ class Script {
                             "OMPI_MCA_oob_tcp_dynamic_ipv4_ports=%1$d-%2$d "
                             "OMPI_MCA_oob_tcp_dynamic_ipv6_ports=%1$d-%2$d \\\n",
                             port, port + kDaemonPorts - 1);
-      AddRankPorts(job, port + kDaemonPorts);
+      port += kDaemonPorts;
+      AddRankPorts(job, port + LeadersOf(job));
     }
     absl::StrAppend(&text_, "mpirun");
     for (size_t i = 0; i < contexts.size(); ++i) {
@@ -338,7 +346,11 @@ class Script {
       }
       const std::string visible = VisibleDevices(job, host);
       if (!visible.empty()) absl::StrAppend(&text_, " -x CUDA_VISIBLE_DEVICES=", Quoted(visible));
-      absl::StrAppend(&text_, " ", Worker(host));
+      // What is not of Open MPI reaches other hosts by name alone.
+      if (several_hosts() && !task_.interface.empty()) {
+        absl::StrAppend(&text_, " -x NCCL_SOCKET_IFNAME");
+      }
+      absl::StrAppend(&text_, " ", Worker(host), ControlPorts(job, port));
     }
     absl::StrAppend(&text_, " &\n");
   }
@@ -362,6 +374,12 @@ class Script {
                         topology_.hosts[host].interconnect.gpus.empty() ? " --device=cpu" : "");
   }
 
+  std::string ControlPorts(const Job& job, int first) const {
+    const int leaders = LeadersOf(job);
+    if (!task_.ports || leaders == 0) return "";
+    return absl::StrCat(" --control-ports=", first, "-", first + leaders - 1);
+  }
+
   // Ranks in their order, by a list of hosts: a job step has all of its hosts' cores and GPUs.
   void AddSrun(const Job& job, int port) {
     std::vector<std::string> hosts;
@@ -376,13 +394,13 @@ class Script {
     }
     const std::string list = absl::StrCat("\"$folder\"/job", jobs_added_++);
     absl::StrAppend(&text_, "printf '%s\\n' ", absl::StrJoin(hosts, " "), " >", list, "\n");
-    if (task_.ports) AddRankPorts(job, port);
+    if (task_.ports) AddRankPorts(job, port + LeadersOf(job));
     absl::StrAppend(&text_, "SLURM_HOSTFILE=", list,
                     " srun --mpi=pmix --distribution=arbitrary --overlap "
                     "--overcommit \\\n  --kill-on-bad-exit=1 --cpu-bind=none --input=none --nodes=",
                     seen.size(), " --ntasks=", hosts.size(), " \\\n  ");
     // Ranks of a job compute on one kind of device.
-    const std::string worker = Worker(SitesOf(job).front().host);
+    const std::string worker = Worker(SitesOf(job).front().host) + ControlPorts(job, port);
     if (devices.empty()) {
       absl::StrAppend(&text_, worker, " &\n");
       return;
@@ -409,18 +427,6 @@ class Script {
 };
 
 }  // namespace
-
-absl::StatusOr<PortRange> ParsePortRange(const std::string& text) {
-  const std::vector<std::string> parts = absl::StrSplit(text, '-');
-  PortRange range;
-  if (parts.size() == 2 && absl::SimpleAtoi(parts[0], &range.first) &&
-      absl::SimpleAtoi(parts[1], &range.last) && range.first >= kLeastPort &&
-      range.last >= range.first && range.last <= 65535) {
-    return range;
-  }
-  return absl::InvalidArgumentError(absl::StrCat("must be FIRST-LAST, from ", kLeastPort,
-                                                 " to 65535, like 41000-41099, not '", text, "'"));
-}
 
 absl::StatusOr<Starter> ParseStarter(const std::string& text) {
   if (text == "mpirun") return Starter::kMpirun;

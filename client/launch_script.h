@@ -7,18 +7,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/port_range.h"
 #include "base/tls/mutual_tls.h"
 #include "parallel/planner/search.h"
 #include "topology/topology.h"
 
 namespace skein::client {
-
-struct PortRange {
-  int first = 0;
-  int last = 0;
-};
-// Parses "41000-41099". InvalidArgument says what is wanted.
-absl::StatusOr<PortRange> ParsePortRange(const std::string& text);
 
 enum class Starter : uint8_t { kMpirun, kSlurm };
 // InvalidArgument for other than "mpirun" and "slurm".

@@ -18,6 +18,7 @@
 #include "base/flags/mutual_tls_flags.h"
 #include "base/flags/parse_device_kind.h"
 #include "base/log/log.h"
+#include "base/port_range.h"
 #include "base/processes.h"
 #include "base/status_macros.h"
 #include "base/tls/mutual_tls.h"
@@ -160,6 +161,11 @@ int main(int argc, char** argv) {
       "its job, named by the coordinator; 1s or more",
       kLeastStepTimeout)
       ->default_str("10 times what the step should take, at least 30s");
+  skein::AddParsed(
+      app, "--control-ports", options.control_ports, skein::ParsePortRange,
+      "ports that replicas' first ranks listen at, one each, for their ranks on other hosts while "
+      "the job is set up, like 41000-41007")
+      ->default_str("any");
   bool probe = getenv("SKEIN_NO_PROBE") == nullptr;
   app.add_flag(
          "--probe,!--no-probe", probe,

@@ -230,6 +230,7 @@ class Rank {
                                           {.device = self.device.kind,
                                            .tracker = &tracker_,
                                            .timeout = kStartTimeout,
+                                           .control = {{.ports = options_.control_ports}},
                                            .on_group = [this](auto& group) { AddReport(group); }}));
     ShareCores(plan);
     if (part == nullptr) return Idle();

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "base/device_kind.h"
 #include "base/log/log_options.h"
+#include "base/port_range.h"
 #include "base/tls/mutual_tls.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/ops/backend.h"
@@ -30,6 +31,7 @@ struct RankOptions {
   std::optional<DeviceKind> device;    // none: a GPU where there is one
   bool oversubscribe_devices = false;  // several ranks may have one GPU
   DeviceComm device_comm = DeviceComm::kAuto;
+  std::optional<PortRange> control_ports;  // of its replica's leader; none: any
   // mpirun has bound this process without being asked how: a lone rank to one core.
   bool bound_by_default = false;
   std::string backend = "cpu";  // on CPUs; or "reference"

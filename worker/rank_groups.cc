@@ -7,7 +7,6 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "parallel/comm/control/make_control_channel.h"
 
 namespace skein::worker {
 namespace {
@@ -65,13 +64,13 @@ absl::StatusOr<RankGroups> MakeRankGroups(comm::MpiRuntime& mpi, const plan::Pla
   };
   const std::string of_replica = absl::StrCat(" of replica ", self.dp_rank);
   RankGroups groups;
-  {
+  if (options.control) {
     SKEIN_ASSIGN_OR_RETURN(
         const std::unique_ptr<comm::Communicator> replica,
         maker.Make(self.dp_rank, absl::StrCat("replica ", self.dp_rank), same_replica));
     if (replica != nullptr) {
       replica->set_timeout(options.timeout);
-      SKEIN_ASSIGN_OR_RETURN(groups.control, comm::MakeControlChannel(*replica));
+      SKEIN_ASSIGN_OR_RETURN(groups.control, comm::MakeControlChannel(*replica, *options.control));
     }
   }
   SKEIN_ASSIGN_OR_RETURN(groups.tp,

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -11,6 +12,7 @@
 #include "base/device_kind.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/control/control_channel.h"
+#include "parallel/comm/control/make_control_channel.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
 #include "parallel/comm/operation_tracker.h"
 #include "parallel/plan/plan.h"
@@ -25,7 +27,7 @@ struct RankGroups {
   std::unique_ptr<comm::Communicator> previous;
   std::unique_ptr<comm::Communicator> next;
   std::unique_ptr<comm::Communicator> tokens;
-  std::unique_ptr<comm::ControlChannel> control;
+  std::unique_ptr<comm::ControlChannel> control;  // where asked for
 
   StageGroups view() const { return {tp.get(), previous.get(), next.get(), tokens.get()}; }
   std::vector<comm::Communicator*> Hops() const {
@@ -42,9 +44,10 @@ struct RankGroups {
 inline constexpr absl::Duration kSpinForTokens = absl::Milliseconds(100);
 
 struct RankGroupOptions {
-  DeviceKind device = DeviceKind::kCpu;       // of all ranks
-  comm::OperationTracker* tracker = nullptr;  // heartbeats tell of the groups' calls
-  absl::Duration timeout;                     // of what ranks do to meet
+  DeviceKind device = DeviceKind::kCpu;         // of all ranks
+  comm::OperationTracker* tracker = nullptr;    // heartbeats tell of the groups' calls
+  absl::Duration timeout;                       // of what ranks do to meet
+  std::optional<comm::ControlOptions> control;  // none: nobody gives these ranks orders
   // Sees every group before its first call; may be null.
   std::function<void(comm::Communicator&)> on_group;
 };

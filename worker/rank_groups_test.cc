@@ -45,6 +45,7 @@ TEST(RankGroupsTest, StagesOfGpusPollForTokens) {
       continue;
     }
     ASSERT_NE(groups.tokens, nullptr);
+    EXPECT_EQ(groups.control, nullptr);  // nobody asked for it
     EXPECT_EQ(groups.tokens->spin(),
               device == DeviceKind::kCuda ? kSpinForTokens : comm::Patience().spin);
   }
@@ -58,10 +59,13 @@ TEST(RankGroupsTest, PlacesCountNotNumbers) {
   plan.idle_ranks = {1};
   const plan::RankPlan self = PartIn(plan);
   comm::OperationTracker tracker;
-  SKEIN_ASSERT_OK_AND_ASSIGN(const RankGroups groups,
-                             MakeRankGroups(comm::TestRuntime(), plan, self,
-                                            {.tracker = &tracker, .timeout = absl::Minutes(1)}));
+  SKEIN_ASSERT_OK_AND_ASSIGN(
+      const RankGroups groups,
+      MakeRankGroups(
+          comm::TestRuntime(), plan, self,
+          {.tracker = &tracker, .timeout = absl::Minutes(1), .control = comm::ControlOptions()}));
   ASSERT_EQ(groups.tp != nullptr, self.rank != 1);
+  EXPECT_EQ(groups.control != nullptr, self.rank != 1);
   if (self.rank == 1) return;
   EXPECT_EQ(groups.tp->rank(), self.tp_rank);
   const float mine = static_cast<float>(self.rank);

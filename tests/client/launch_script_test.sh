@@ -21,7 +21,7 @@ JSON
 skein() { client/skein "$@"; }
 first=$((20000 + RANDOM % 10000))
 skein plan --model=checkpoints/bard --topology="$work/topology.json" --layout=tp=1,pp=2,dp=2 --max-num-seqs=4 \
-  --emit=mpirun --port-range="$first-$((first + 6))" >"$work/start.sh" || fail "no script"
+  --emit=mpirun --port-range="$first-$((first + 8))" >"$work/start.sh" || fail "no script"
 # A limit that fewer sequences keep reaches the coordinator as their number.
 skein plan --model=checkpoints/bard --topology="$work/topology.json" --layout=tp=1,pp=1,dp=1 --tpot-limit=8ms --emit=mpirun >"$work/limited.sh" ||
   fail "no script within a limit"
@@ -68,7 +68,7 @@ python3 "$work/listening.py" "$(pgrep -s "$script" coordinator)" | grep -q "^$fi
 python3 "$work/listening.py" $(pgrep -s "$script") >"$work/ports"
 grep -Eq "tcp (mpirun|prterun)" "$work/ports" || fail "no mpirun listens"
 [[ $(mpirun --version) != *"Open MPI) 4"* ]] || while read -r port rest; do
-  ((port >= first && port <= first + 6)) || fail "$rest listens on $port"
+  ((port >= first && port <= first + 8)) || fail "$rest listens on $port"
 done <"$work/ports"
 
 kill -TERM "$script"

@@ -220,19 +220,20 @@ void PlanEmit() {
 }
 
 void PlanPortRange() {
-  EXPECT_THAT(Run(kSkein, absl::StrCat(kEmit, "--port-range=42000-42012")).out,
+  EXPECT_THAT(Run(kSkein, absl::StrCat(kEmit, "--port-range=42000-42014")).out,
               AllOf(HasSubstr("--listen=node0:42000 "), HasSubstr("ipv4_ports=42001-42002 ")));
-  const Outcome few = Run(kSkein, absl::StrCat(kEmit, "--port-range=42000-42011"));
+  const Outcome few = Run(kSkein, absl::StrCat(kEmit, "--port-range=42000-42013"));
   EXPECT_EQ(few.exit_code, 1);
-  EXPECT_THAT(few.err, HasSubstr("--port-range: it has 12 ports, and tp=2,pp=2,dp=2 takes 13"));
+  EXPECT_THAT(few.err, HasSubstr("--port-range: it has 14 ports, and tp=2,pp=2,dp=2 takes 15"));
   EXPECT_THAT(Run(kSkein, absl::StrCat(kEmit, "--port-range=42")).err,
               HasSubstr("--port-range: must be FIRST-LAST"));
   EXPECT_EQ(Run(kSkein, absl::StrCat("plan ", kPreset, " --port-range=42000-42011")).exit_code, 2);
 }
 
 void PlanInterface() {
-  EXPECT_THAT(Run(kSkein, absl::StrCat(kEmit, "--interface=eth7")).out,
-              HasSubstr("export NCCL_SOCKET_IFNAME==eth7\n"));
+  EXPECT_THAT(
+      Run(kSkein, absl::StrCat(kEmit, "--interface=eth7")).out,
+      AllOf(HasSubstr("export NCCL_SOCKET_IFNAME==eth7\n"), HasSubstr(" -x NCCL_SOCKET_IFNAME ")));
   EXPECT_EQ(Run(kSkein, absl::StrCat("plan ", kPreset, " --interface=eth7")).exit_code, 2);
 }
 

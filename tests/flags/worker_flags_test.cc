@@ -1,5 +1,8 @@
 // What each flag of the worker does.
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <future>
@@ -110,6 +113,25 @@ void OversubscribeDevices() {
   EXPECT_EQ(without.exit_code, 1);
   Serving cpu({"--oversubscribe-devices", "--device=cpu"});
   EXPECT_EQ(Ask(cpu.address(), "--prompt=ROMEO: --max-tokens=5").tokens.size(), 5);
+}
+
+// A port that the test has is taken by nobody else.
+void ControlPorts() {
+  const int taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in any = {};
+  any.sin_family = AF_INET;
+  socklen_t size = sizeof(any);
+  ASSERT_EQ(bind(taken, reinterpret_cast<sockaddr*>(&any), size), 0);
+  ASSERT_EQ(listen(taken, 1), 0);
+  ASSERT_EQ(getsockname(taken, reinterpret_cast<sockaddr*>(&any), &size), 0);
+  const int port = ntohs(any.sin_port);
+  Cluster cluster({});
+  EXPECT_TRUE(
+      cluster.StartJob(2, {absl::StrCat("--control-ports=", port, "-", port)})
+          .WaitForOutput(absl::StrCat("all ports from ", port, " to ", port), absl::Seconds(30)));
+  close(taken);
+  cluster.StartJob(2, {absl::StrCat("--control-ports=", port, "-", port)});
+  EXPECT_TRUE(cluster.WaitForServing(1));
 }
 
 // There is nothing to mark on CPUs; that GPUs' kernels are marked is cuda_backend_test's.
@@ -244,6 +266,7 @@ FlagCases WorkerCases() {
       {{"", "--device-comm"}, DeviceComm},
       {{"", "--backend"}, Backend},
       {{"", "--layout"}, Layout},
+      {{"", "--control-ports"}, ControlPorts},
       {{"", "--profile"}, Profile},
       {{"", "--orphan-timeout"}, OrphanTimeout},
       {{"", "--step-timeout"}, StepTimeout},

@@ -162,7 +162,7 @@ bool AcceptorImpl::Refuse(const Guest& guest, const absl::Status& why) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Start(Options options) {
-  SKEIN_ASSIGN_OR_RETURN(Listener listener, Listen(SOMAXCONN));
+  SKEIN_ASSIGN_OR_RETURN(Listener listener, Listen(SOMAXCONN, options.ports));
   return std::make_unique<AcceptorImpl>(std::move(options), std::move(listener));
 }
 

@@ -3,12 +3,14 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/port_range.h"
 #include "parallel/comm/control/tcp_socket.h"
 
 namespace skein::comm {
@@ -21,6 +23,7 @@ class Acceptor {
     std::string key;
     std::vector<std::string> identities;  // of those who may come, each once
     absl::Duration handshake = kHandshakeTimeout;
+    std::optional<PortRange> ports;  // to listen at; none: any
   };
   static absl::StatusOr<std::unique_ptr<Acceptor>> Start(Options options);
   virtual ~Acceptor() = default;

@@ -132,7 +132,7 @@ absl::Status Setup::Offer() {
     SKEIN_ASSIGN_OR_RETURN(wiring_.segment,
                            SharedSegment::Create(group_.size(), options_.ring_bytes, mine_.cookie));
     mine_.segment_fd = wiring_.segment->fd();
-    Acceptor::Options options = {.key = mine_.key};
+    Acceptor::Options options = {.key = mine_.key, .ports = options_.ports};
     for (int rank = 1; rank < group_.size(); ++rank) options.identities.push_back(Identity(rank));
     SKEIN_ASSIGN_OR_RETURN(acceptor_, Acceptor::Start(std::move(options)));
     mine_.port = acceptor_->port();

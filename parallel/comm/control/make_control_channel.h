@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/port_range.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/control/control_channel.h"
 #include "parallel/comm/host_identity.h"
@@ -22,6 +23,9 @@ struct ControlOptions {
   // The size of each ring in shared memory, a power of two. This one holds several step plans;
   // longer messages go in pieces.
   size_t ring_bytes = 256 << 10;
+  // That leaders listen at for ranks on other hosts, each at one while the channel is made; none:
+  // any.
+  std::optional<PortRange> ports;
   // Replaces this machine's identity, where a test plays several hosts.
   std::optional<HostIdentity> host;
 };

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
@@ -71,38 +72,63 @@ absl::Status Handshake(SecureSocket& connection, absl::Time deadline) {
   }
 }
 
+// At port 0 the kernel chooses one. AlreadyExists where somebody has the port.
+absl::StatusOr<Listener> ListenAt(int port, int backlog) {
+  // One socket for IPv6 and IPv4; a kernel without IPv6 has IPv4 only.
+  sockaddr_in6 any6 = {};
+  any6.sin6_family = AF_INET6;
+  any6.sin6_port = htons(static_cast<uint16_t>(port));
+  sockaddr_in any4 = {};
+  any4.sin_family = AF_INET;
+  any4.sin_port = any6.sin6_port;
+  const auto fail = [](const char* what) {
+    const int error = errno;
+    if (error == EADDRINUSE) return absl::AlreadyExistsError("somebody has the port");
+    return ErrnoStatus(error, what);
+  };
+  const int on = 1, off = 0;
+  const auto open = [&](int family) {
+    OwnedFd made(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    // Connections that are over keep a port from others for a minute.
+    if (made.get() >= 0) setsockopt(made.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    return made;
+  };
+  Listener listener;
+  listener.socket = open(AF_INET6);
+  const bool six = listener.socket.get() >= 0 && setsockopt(listener.socket.get(), IPPROTO_IPV6,
+                                                            IPV6_V6ONLY, &off, sizeof(off)) == 0;
+  if (!six || bind(listener.socket.get(), reinterpret_cast<sockaddr*>(&any6), sizeof(any6)) != 0) {
+    if (six && errno == EADDRINUSE) return fail("bind");
+    listener.socket = open(AF_INET);
+    if (listener.socket.get() < 0) return fail("socket");
+    if (bind(listener.socket.get(), reinterpret_cast<sockaddr*>(&any4), sizeof(any4)) != 0) {
+      return fail("bind");
+    }
+  }
+  if (listen(listener.socket.get(), backlog) != 0) return fail("listen");
+  sockaddr_in6 bound = {};  // the port is at the same place in both families
+  socklen_t size = sizeof(bound);
+  if (getsockname(listener.socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
+    return fail("getsockname");
+  }
+  listener.port = ntohs(bound.sin6_port);
+  return listener;
+}
+
 }  // namespace
 
 OwnedFd::~OwnedFd() {
   if (fd_ >= 0) close(fd_);
 }
 
-absl::StatusOr<Listener> Listen(int backlog) {
-  // One socket for IPv6 and IPv4; a kernel without IPv6 has IPv4 only.
-  sockaddr_in6 any6 = {};
-  any6.sin6_family = AF_INET6;
-  sockaddr_in any4 = {};
-  any4.sin_family = AF_INET;
-  Listener listener;
-  listener.socket = OwnedFd(socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const int off = 0;
-  if (listener.socket.get() < 0 ||
-      setsockopt(listener.socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) != 0 ||
-      bind(listener.socket.get(), reinterpret_cast<sockaddr*>(&any6), sizeof(any6)) != 0) {
-    listener.socket = OwnedFd(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (listener.socket.get() < 0) return ErrnoStatus(errno, "socket");
-    if (bind(listener.socket.get(), reinterpret_cast<sockaddr*>(&any4), sizeof(any4)) != 0) {
-      return ErrnoStatus(errno, "bind");
-    }
+absl::StatusOr<Listener> Listen(int backlog, const std::optional<PortRange>& ports) {
+  if (!ports) return ListenAt(0, backlog);
+  for (int port = ports->first; port <= ports->last; ++port) {
+    absl::StatusOr<Listener> listener = ListenAt(port, backlog);
+    if (!absl::IsAlreadyExists(listener.status())) return listener;
   }
-  if (listen(listener.socket.get(), backlog) != 0) return ErrnoStatus(errno, "listen");
-  sockaddr_in6 bound = {};  // the port is at the same place in both families
-  socklen_t size = sizeof(bound);
-  if (getsockname(listener.socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
-    return ErrnoStatus(errno, "getsockname");
-  }
-  listener.port = ntohs(bound.sin6_port);
-  return listener;
+  return absl::UnavailableError(
+      absl::StrCat("all ports from ", ports->first, " to ", ports->last, " are taken by others"));
 }
 
 absl::StatusOr<std::vector<std::string>> HostAddresses() {

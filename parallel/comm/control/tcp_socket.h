@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/port_range.h"
 #include "base/tls/shared_key_tls.h"
 
 namespace skein::comm {
@@ -31,12 +33,13 @@ class OwnedFd {
   int fd_;
 };
 
-// A socket that listens on every interface, at a port that the kernel chose.
+// A socket that listens on every interface: at the first port of `ports` that nobody has, or at one
+// that the kernel chose. Unavailable where all of them are taken.
 struct Listener {
   OwnedFd socket;
   int port = 0;
 };
-absl::StatusOr<Listener> Listen(int backlog);
+absl::StatusOr<Listener> Listen(int backlog, const std::optional<PortRange>& ports = std::nullopt);
 
 // The numeric addresses of this host. Those that other hosts may reach come first, loopback last.
 absl::StatusOr<std::vector<std::string>> HostAddresses();

@@ -5,7 +5,9 @@
 #include <future>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/port_range.h"
 #include "base/status_macros.h"
 #include "base/test_util.h"
 #include "gtest/gtest.h"
@@ -40,6 +42,27 @@ TEST(TcpSocket, TriesAddressesUntilOneAnswers) {
   SKEIN_ASSERT_OK(Connect({"no address", "127.0.0.1"}, listener.port, kKey, "rank 3", Soon()));
   SKEIN_ASSERT_OK_AND_ASSIGN(const SecureSocket other, served.get());
   EXPECT_EQ(other.tls->identity(), "rank 3");
+}
+
+// Connections that are over hold up nobody.
+TEST(TcpSocket, ListensAtPortsOfARange) {
+  int first = 0;
+  {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const Listener any, Listen(4));
+    first = any.port;
+    auto served = std::async(std::launch::async, [&] { return Serve(any); });
+    SKEIN_ASSERT_OK(Connect({"127.0.0.1"}, first, kKey, "rank 3", Soon()));
+    SKEIN_ASSERT_OK(served.get());
+  }
+  const PortRange one = {first, first};
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Listener listener, Listen(4, one));
+  EXPECT_EQ(listener.port, first);
+  EXPECT_THAT(Listen(4, one).status(),
+              StatusIs(StatusCode::kUnavailable,
+                       HasSubstr(absl::StrCat("all ports from ", first, " to ", first))));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Listener next, Listen(4, PortRange{first, first + 20}));
+  EXPECT_GT(next.port, first);
+  EXPECT_LE(next.port, first + 20);
 }
 
 TEST(TcpSocket, TellsWhatItTried) {
