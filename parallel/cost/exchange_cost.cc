@@ -5,8 +5,11 @@
 #include <functional>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
+
+#include "absl/functional/function_ref.h"
 
 namespace skein::cost {
 namespace {
@@ -71,12 +74,19 @@ bool OnOneHost(absl::Span<const Site> sites) {
                      [&](const Site& site) { return site.host == sites.front().host; });
 }
 
-// By the curve of just so many ranks, or none. Ranks with cores of their own take what was measured
-// of a group alone, where there is such a curve.
+bool OnHostsOfTheirOwn(absl::Span<const Site> sites) {
+  std::set<int32_t> hosts;
+  return std::all_of(sites.begin(), sites.end(),
+                     [&](const Site& site) { return hosts.insert(site.host).second; });
+}
+
+// By the curve of just so many ranks of one host, or of one of each host, or none. Ranks with cores
+// of their own take what was measured of a group alone, where there is such a curve.
 std::optional<absl::Duration> Measured(const topology::Topology& topology, Exchange exchange,
                                        absl::Span<const Site> sites, int64_t bytes,
                                        const CoreShare& share) {
   const bool across = !OnOneHost(sites);
+  if (across && !OnHostsOfTheirOwn(sites)) return std::nullopt;
   const topology::ExchangeCurve* found = nullptr;
   for (const topology::ExchangeCurve& curve : topology.hosts[sites.front().host].exchanges) {
     if (curve.exchange == exchange && curve.across == across &&
@@ -172,6 +182,44 @@ std::optional<absl::Duration> OneShotTime(const topology::Topology& topology,
   return slowest;
 }
 
+absl::Duration AllReduceByLinks(const topology::Topology& topology, absl::Span<const Site> sites,
+                                int64_t bytes) {
+  const auto n = static_cast<double>(sites.size());
+  const LinkRate slowest = Rings(topology, sites).Best();
+  // Latency as of a tree there and back, which libraries take for what is small.
+  const absl::Duration ring =
+      slowest.latency * 2 * std::ceil(std::log2(n)) +
+      absl::Seconds(2 * (n - 1) / n * static_cast<double>(bytes) / slowest.bytes_per_s);
+  return std::min(ring, OneShotTime(topology, sites, bytes).value_or(ring));
+}
+
+absl::Duration AllGatherByLinks(const topology::Topology& topology, absl::Span<const Site> sites,
+                                int64_t bytes) {
+  const auto n = static_cast<double>(sites.size());
+  const LinkRate slowest = Rings(topology, sites).Best();
+  return slowest.latency * std::ceil(std::log2(n)) +
+         absl::Seconds((n - 1) / n * static_cast<double>(bytes) / slowest.bytes_per_s);
+}
+
+// How much longer GPUs of one host take, by their links, than its first ones, which were measured.
+double LongerThanMeasured(
+    const topology::Topology& topology, absl::Span<const Site> sites,
+    absl::FunctionRef<absl::Duration(absl::Span<const Site> sites)> time_by_links) {
+  const Site& front = sites.front();
+  if (front.gpu < 0 || !OnOneHost(sites)) return 1;
+  const topology::Interconnect& of = topology.hosts[front.host].interconnect;
+  std::vector<Site> first;
+  bool alike = true;
+  for (size_t i = 0; i < sites.size(); ++i) {
+    first.push_back({front.host, static_cast<int32_t>(i)});
+    for (size_t j = 0; j < i; ++j) {
+      alike =
+          alike && of.OfGpus(sites[i].gpu, sites[j].gpu) == of.OfGpus(first[i].gpu, first[j].gpu);
+    }
+  }
+  return alike ? 1 : absl::FDivDuration(time_by_links(sites), time_by_links(first));
+}
+
 }  // namespace
 
 LinkRate LinkBetween(const topology::Topology& topology, const Site& a, const Site& b) {
@@ -210,16 +258,13 @@ absl::Duration TokenReturnTime(const topology::Topology& topology, const Site& l
 absl::Duration AllReduceTime(const topology::Topology& topology, absl::Span<const Site> sites,
                              int64_t bytes, const CoreShare& share) {
   if (sites.size() < 2) return absl::ZeroDuration();
+  const auto by_links = [&](absl::Span<const Site> of) {
+    return AllReduceByLinks(topology, of, bytes);
+  };
   if (const auto measured = Measured(topology, Exchange::kAllReduce, sites, bytes, share)) {
-    return *measured;
+    return *measured * LongerThanMeasured(topology, sites, by_links);
   }
-  const auto n = static_cast<double>(sites.size());
-  const LinkRate slowest = Rings(topology, sites).Best();
-  // Latency as of a tree there and back, which libraries take for what is small.
-  const absl::Duration ring =
-      slowest.latency * 2 * std::ceil(std::log2(n)) +
-      absl::Seconds(2 * (n - 1) / n * static_cast<double>(bytes) / slowest.bytes_per_s);
-  return std::min(ring, OneShotTime(topology, sites, bytes).value_or(ring));
+  return by_links(sites);
 }
 
 absl::Duration HostSumTime(const topology::Topology& topology, absl::Span<const Site> sites,
@@ -242,13 +287,13 @@ absl::Duration HostSumTime(const topology::Topology& topology, absl::Span<const 
 absl::Duration AllGatherTime(const topology::Topology& topology, absl::Span<const Site> sites,
                              int64_t bytes, const CoreShare& share) {
   if (sites.size() < 2) return absl::ZeroDuration();
+  const auto by_links = [&](absl::Span<const Site> of) {
+    return AllGatherByLinks(topology, of, bytes);
+  };
   if (const auto measured = Measured(topology, Exchange::kAllGather, sites, bytes, share)) {
-    return *measured;
+    return *measured * LongerThanMeasured(topology, sites, by_links);
   }
-  const auto n = static_cast<double>(sites.size());
-  const LinkRate slowest = Rings(topology, sites).Best();
-  return slowest.latency * std::ceil(std::log2(n)) +
-         absl::Seconds((n - 1) / n * static_cast<double>(bytes) / slowest.bytes_per_s);
+  return by_links(sites);
 }
 
 }  // namespace skein::cost

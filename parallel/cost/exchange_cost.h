@@ -32,7 +32,8 @@ absl::Duration TokenReturnTime(const topology::Topology& topology, const Site& l
 // NVLink or PCIe switches connect each two; or around a ring, in which each sends 2 (n - 1) / n of
 // it; whichever takes less. The ring is the one whose slowest link is the fastest (of up to 8
 // sites; of more in their order). 0 for one site. share: of cores, while they sum: where they have
-// cores enough, what was measured of such a group alone counts.
+// cores enough, what was measured of such a group alone counts. A host's first GPUs were measured:
+// others take as much longer as their links say.
 absl::Duration AllReduceTime(const topology::Topology& topology, absl::Span<const Site> sites,
                              int64_t bytes, const CoreShare& share = {});
 

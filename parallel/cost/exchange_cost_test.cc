@@ -78,6 +78,26 @@ TEST(ExchangeCostTest, RingsGoOverTheFastestLinks) {
   EXPECT_NEAR(Us(AllGatherTime(dgx1, all, 25'000'000'000)), 9 + 437'500, 1);
 }
 
+// GPUs 0 and 1 of a cube mesh have one NVLink, 0 and 3 two, 0 and 7 none.
+TEST(ExchangeCostTest, OtherGpusThanTheMeasuredTakeWhatTheirLinksSay) {
+  Topology mesh = *MakePreset("dgx-1v");
+  const auto pair = [](int32_t gpu) { return std::vector<Site>{{0, 0}, {0, gpu}}; };
+  const absl::Duration one = AllReduceTime(mesh, pair(1), 25'000'000);
+  const absl::Duration double_link = AllReduceTime(mesh, pair(3), 25'000'000);
+  const absl::Duration gathered = AllGatherTime(mesh, pair(1), 25'000'000);
+  const absl::Duration gathered_far = AllGatherTime(mesh, pair(7), 25'000'000);
+  for (const Exchange exchange : {Exchange::kAllReduce, Exchange::kAllGather}) {
+    mesh.hosts[0].exchanges.push_back({exchange, 2, false, {{25'000'000, absl::Milliseconds(7)}}});
+  }
+  EXPECT_EQ(AllReduceTime(mesh, pair(1), 25'000'000), absl::Milliseconds(7));
+  EXPECT_NEAR(absl::FDivDuration(AllReduceTime(mesh, pair(3), 25'000'000), absl::Milliseconds(7)),
+              absl::FDivDuration(double_link, one), 1e-6);
+  EXPECT_LT(double_link, one * 0.6);
+  EXPECT_NEAR(absl::FDivDuration(AllGatherTime(mesh, pair(7), 25'000'000), absl::Milliseconds(7)),
+              absl::FDivDuration(gathered_far, gathered), 1e-6);
+  EXPECT_GT(gathered_far, gathered * 2);
+}
+
 TEST(ExchangeCostTest, CurvesThatWereMeasuredCount) {
   Topology dgx = *MakePreset("dgx-h100", 2);
   const auto us = [](double us) { return absl::Microseconds(us); };
@@ -93,6 +113,11 @@ TEST(ExchangeCostTest, CurvesThatWereMeasuredCount) {
   EXPECT_NEAR(Us(AllReduceTime(dgx, two, 1500)), 6, 1e-9);
   EXPECT_NEAR(Us(AllReduceTime(dgx, two, 4000)), 20, 1e-9);
   EXPECT_NEAR(Us(AllReduceTime(dgx, two, 6000)), 33, 1e-9);  // on by the last two
+  // Alike links; and two ranks of each of two hosts, which no curve is of.
+  EXPECT_EQ(AllReduceTime(dgx, std::vector<Site>{{0, 5}, {0, 2}}, 1500),
+            AllReduceTime(dgx, two, 1500));
+  dgx.hosts[0].exchanges.push_back({Exchange::kAllReduce, 4, true, {{1000, us(1)}}});
+  EXPECT_GT(AllReduceTime(dgx, std::vector<Site>{{0, 0}, {0, 1}, {1, 0}, {1, 1}}, 1000), us(1));
   const std::vector<Site> across = {{0, 0}, {1, 0}};
   EXPECT_NEAR(Us(AllReduceTime(dgx, across, 9000)), 50, 1e-9);
   const std::vector<Site> three = {{0, 0}, {0, 1}, {0, 2}};
