@@ -1,5 +1,6 @@
 // Which of a job's ranks a plan takes, where it puts them, and how many layers each stage has.
 #include <algorithm>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "model/config/test_models.h"
 #include "parallel/plan/plan.h"
+#include "parallel/planner/cards_test_util.h"
 #include "parallel/planner/job_placement.h"
 #include "parallel/planner/planner.h"
 #include "parallel/planner/planner_test_util.h"
@@ -209,8 +211,8 @@ TEST(PlanJob, ALimitThatFewerRanksKeepIsKept) {
   const Plan plan = Best(machine, Bard(), "", constraints);
   EXPECT_LE(plan.prediction.tpot, *constraints.goal.tpot_limit);
   EXPECT_THAT(plan.idle_ranks, Not(IsEmpty()));
-  EXPECT_THAT(Reasons(plan),
-              AllOf(Not(HasSubstr("which the best does not keep")), HasSubstr(" ms, beyond its limit.")));
+  EXPECT_THAT(Reasons(plan), AllOf(Not(HasSubstr("which the best does not keep")),
+                                   HasSubstr(" ms, beyond its limit.")));
 }
 
 // As the coordinator's lock is held meanwhile.
@@ -224,6 +226,21 @@ TEST(PlanJob, ManyGpusAreSoonPlanned) {
   EXPECT_EQ(Best(Gpus(topology, 64), Llama8B(), "").job_size(), 64);
   EXPECT_EQ(Best(OneNode(64, 64 * kGiB, 1024), Bard(), "").job_size(), 1024);
   EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
+  for (const auto& [nodes, seconds] : {std::pair{1, 1}, {8, 5}, {128, 10}}) {
+    const topology::Topology measured = AsMeasured(*topology::MakePreset("dgx-h100", nodes));
+    for (const bool limited : {false, true}) {
+      Constraints constraints;
+      if (limited) constraints.goal.tpot_limit = absl::Milliseconds(30);
+      const absl::Time start = absl::Now();
+      SKEIN_EXPECT_OK(PlanJob(Gpus(measured, 8 * nodes),
+                              {"llama3-70b", "/models/llama3-70b", "70b", model::Llama70B()},
+                              constraints)
+                          .status());
+      std::fprintf(stderr, "PlanJob nodes %d limited %d: %.3f s\n", nodes, limited,
+                   absl::ToDoubleSeconds(absl::Now() - start));
+      EXPECT_LT(absl::Now() - start, absl::Seconds(seconds));
+    }
+  }
 }
 
 TEST(PlanJob, SlowCardsHaveFewerLayers) {

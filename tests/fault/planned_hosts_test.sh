@@ -133,13 +133,6 @@ plan=("$bin/client/skein" plan --model=checkpoints/bard --topology="$work/hosts.
 "${plan[@]}" --json >"$work/plan.json" || fail "no plan"
 python3 "$work/check.py" "$work/hosts.json" "$work/plan.json" || fail "another plan"
 "${plan[@]}" --layout=tp=2,pp=2 --emit mpirun --interface=eth0 --port-range=41000-41020 >"$work/start.sh" || fail "no script"
-# The ports that other hosts reach, also those of a moment.
-listen_log() { # HOST
-  # shellcheck disable=SC2016
-  on "$1" sh -c 'while [ ! -e "$0/served" ]; do ss -tlnH; sleep 0.02; done' "$work" >"$work/listeners.$1" 2>/dev/null &
-}
-listen_log host1
-listen_log host2
 # The network between hosts is what the script says, not what this test has set for its own jobs.
 on host1 env -u OMPI_MCA_btl_tcp_if_include -u OMPI_MCA_oob_tcp_if_include -u PRTE_MCA_prte_if_include SKEIN_NO_PROBE=1 \
   bash "$work/start.sh" >"$work/start.log" 2>&1 &
@@ -147,16 +140,16 @@ script=$!
 address=10.77.0.2:41000
 for _ in {1..300}; do skein status --wait=1s >"$work/status.log" 2>&1 && break; sleep 0.1; done
 grep -q 'tp=2,pp=2' "$work/status.log" && grep -q host1 "$work/status.log" && grep -q host2 "$work/status.log" || fail "it does not serve"
-touch "$work/served"
 generate ROMEO: 32 >"$work/answer" || fail "no answer over two hosts"
 for host in host1 host2; do
   # shellcheck disable=SC2016
   on "$host" sh -c 'tr "\0" "\n" </proc/$(pgrep -nx worker)/environ' | grep -qx 'NCCL_SOCKET_IFNAME==eth0' || fail "NCCL would take any network on $host"
-  awk '$4 !~ /^127\./ && $4 !~ /^\[::1\]/ { sub(/.*:/, "", $4); print $4 }' "$work/listeners.$host" | sort -un >"$work/ports.$host"
-  [[ -s $work/ports.$host ]] || fail "nobody listens on $host"
-  [[ $(mpirun --version) != *"Open MPI) 4"* ]] || ! grep -vE '^410(0[0-9]|1[0-9]|20)$' "$work/ports.$host" >"$work/ports.log" ||
-    fail "ports beyond the range on $host: $(tr '\n' ' ' <"$work/ports.log")"
 done
+# Each connection between them, the control channel's, too, came to a port of the range.
+on host1 ss -tnH state established >"$work/connections.log"
+grep -q '10.77.0.3' "$work/connections.log" || fail "no connections between the hosts"
+[[ $(mpirun --version) != *"Open MPI) 4"* ]] || ! grep '10.77.0.3' "$work/connections.log" | grep -vE ':410([01][0-9]|20)( |$)' >"$work/beyond.log" ||
+  fail "connections beyond the range: $(cat "$work/beyond.log")"
 cmp "$work/want" "$work/answer" || fail "two hosts answer differently than a lone rank"
 # The newest is bash itself, behind what enters the host.
 pkill -TERM -n -f "bash $work/start.sh"
