@@ -17,6 +17,7 @@
 #include "parallel/planner/candidate.h"
 #include "parallel/planner/defaults.h"
 #include "parallel/planner/device_rules.h"
+#include "parallel/planner/host_kinds.h"
 #include "parallel/planner/job_placement.h"
 #include "parallel/planner/judge_layouts.h"
 #include "parallel/planner/predict_plan.h"
@@ -356,7 +357,8 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   SKEIN_RETURN_IF_ERROR(CheckMachine(machine));
   SKEIN_RETURN_IF_ERROR(CheckConstraints(model, constraints));
   const LayoutRequest& request = constraints.layout;
-  const topology::Topology topology = topology::TopologyOf(machine);
+  topology::Topology topology = topology::TopologyOf(machine);
+  const int folded = FoldAlikeHosts(topology);
   Job job{machine, topology, model.config};
   job.device = machine.devices.front().kind;
   job.page_size = kernels::PageTokens(job.device);
@@ -387,6 +389,7 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   UseRanks(job, constraints, EvidenceOf(topology), candidates);
   const std::vector<const Candidate*> ranked = RankCandidates(job, constraints.goal, candidates);
   Planning planning{.pruned = std::move(judged.pruned)};
+  if (folded > 0) planning.pruned += (planning.pruned.empty() ? "" : " ") + FoldedText(folded);
   const Candidate* best = nullptr;
   for (const Candidate* const candidate : ranked) {
     const absl::Status can_be = CheckCandidate(*candidate, request);

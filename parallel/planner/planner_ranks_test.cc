@@ -236,7 +236,7 @@ TEST(PlanJob, ManyGpusAreSoonPlanned) {
                               {"llama3-70b", "/models/llama3-70b", "70b", model::Llama70B()},
                               constraints)
                           .status());
-      std::fprintf(stderr, "PlanJob nodes %d limited %d: %.3f s\n", nodes, limited,
+      std::fprintf(stderr, "PlanJob %d %d: %.3f s\n", nodes, limited,
                    absl::ToDoubleSeconds(absl::Now() - start));
       EXPECT_LT(absl::Now() - start, absl::Seconds(seconds));
     }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,6 +13,7 @@
 #include "parallel/plan/held_pages.h"
 #include "parallel/plan/shard.h"
 #include "parallel/planner/device_rules.h"
+#include "parallel/planner/host_kinds.h"
 #include "parallel/planner/job_placement.h"
 #include "parallel/planner/kv_bytes.h"
 #include "parallel/planner/placement.h"
@@ -21,6 +24,18 @@ namespace {
 // Of the requests at once, those that a replica has.
 int64_t SequencesOf(const Layout& layout, const cost::Workload& workload, int32_t dp_rank) {
   return SequencesOfReplica(workload.concurrency, layout.dp_size, dp_rank);
+}
+
+// Equal for replicas of one plan and topology that are predicted alike.
+std::string KeyOf(const HostKinds& kinds, const cost::Replica& replica) {
+  std::vector<Group> sites;
+  std::string key = absl::StrCat(replica.sequences, ";");
+  for (const cost::Stage& stage : replica.stages) {
+    sites.push_back(stage.sites);
+    absl::StrAppend(&key, stage.layers.begin, "-", stage.layers.end, "*", stage.share.threads, "/",
+                    stage.share.of_a_core, "/", stage.share.sets, "/", stage.share.together, ";");
+  }
+  return key + kinds.KeyOf(sites);
 }
 
 }  // namespace
@@ -72,11 +87,19 @@ absl::StatusOr<Standing> PredictPlan(const topology::Machine& machine,
                                      const cost::Workload& workload) {
   Standing standing{.layout = plan.layout,
                     .idle_ranks = static_cast<int32_t>(plan.idle_ranks.size())};
+  const HostKinds kinds(topology);
+  std::map<std::string, cost::ReplicaCost> known;
   for (int32_t dp_rank = 0; dp_rank < plan.layout.dp_size; ++dp_rank) {
     if (SequencesOf(plan.layout, workload, dp_rank) == 0) break;  // it idles, and all behind it
     const cost::Replica replica = ReplicaOfPlan(machine, topology, model, plan, dp_rank, workload);
-    SKEIN_ASSIGN_OR_RETURN(const cost::ReplicaCost cost,
-                           cost::PredictReplica(topology, model, replica, workload));
+    const std::string key = KeyOf(kinds, replica);
+    auto found = known.find(key);
+    if (found == known.end()) {
+      SKEIN_ASSIGN_OR_RETURN(cost::ReplicaCost anew,
+                             cost::PredictReplica(topology, model, replica, workload));
+      found = known.emplace(key, anew).first;
+    }
+    const cost::ReplicaCost& cost = found->second;
     standing.output_tokens_per_s += cost.output_tokens_per_s;
     const absl::Duration ttft = std::max(standing.cost.ttft, cost.ttft);
     if (dp_rank == 0 || cost.tpot > standing.cost.tpot) standing.cost = cost;

@@ -40,37 +40,12 @@ int64_t NeededBytes(const RankMemory& memory, const Site& site) {
   return site.gpu >= 0 ? memory.device_bytes() : memory.total();
 }
 
-ReplicaSearch::ReplicaSearch(const ReplicaTask& task) : task_(task) {
-  const std::vector<topology::Host>& hosts = task_.topology.hosts;
-  std::vector<int32_t> firsts;  // of each kind
-  for (int32_t host = 0; host < static_cast<int32_t>(hosts.size()); ++host) {
-    const auto alike = [&](int32_t first) {
-      return topology::AlikeButForName(hosts[first], hosts[host]);
-    };
-    auto first = std::find_if(firsts.begin(), firsts.end(), alike);
-    if (first == firsts.end()) first = firsts.insert(firsts.end(), host);
-    kinds_.push_back(*first);
-  }
-}
-
-// Hosts by their kind, and which sites share one.
-std::string ReplicaSearch::KeyOf(const std::vector<Group>& stages, int32_t sequences,
-                                 const HostShare& share) const {
-  std::string key = absl::StrCat(sequences, ";", share.ranks, ";", share.active, ";");
-  std::map<int32_t, size_t> order;
-  for (const Group& group : stages) {
-    for (const Site& site : group) {
-      const size_t place = order.emplace(site.host, order.size()).first->second;
-      absl::StrAppend(&key, place, ":", kinds_[site.host], ".", site.gpu, ",");
-    }
-    key += '|';
-  }
-  return key;
-}
+ReplicaSearch::ReplicaSearch(const ReplicaTask& task) : task_(task), kinds_(task.topology) {}
 
 absl::StatusOr<JudgedReplica> ReplicaSearch::Judge(const std::vector<Group>& stages,
                                                    int32_t sequences, const HostShare& share) {
-  const std::string key = KeyOf(stages, sequences, share);
+  const std::string key =
+      absl::StrCat(sequences, ";", share.ranks, ";", share.active, ";", kinds_.KeyOf(stages));
   auto found = judged_.find(key);
   if (found == judged_.end()) {
     found = judged_.emplace(key, JudgeAnew(stages, sequences, share)).first;

@@ -15,6 +15,7 @@
 #include "base/device_kind.h"
 #include "model/config/model_config.h"
 #include "parallel/cost/replica_cost.h"
+#include "parallel/planner/host_kinds.h"
 #include "parallel/planner/memory.h"
 #include "parallel/planner/placement.h"
 #include "topology/topology.h"
@@ -80,11 +81,9 @@ class ReplicaSearch {
   absl::Status FitMemory(const ReplicaLimits& limits, const HostShare& share, int32_t sequences,
                          JudgedReplica& judged);
   int64_t UsableBytesOf(const cost::Site& site, const HostShare& share) const;
-  std::string KeyOf(const std::vector<Group>& stages, int32_t sequences,
-                    const HostShare& share) const;
 
   const ReplicaTask task_;
-  std::vector<int32_t> kinds_;  // by host: the first that is alike
+  const HostKinds kinds_;
   std::map<std::string, absl::StatusOr<JudgedReplica>> judged_;
   // (tp, whether its nodes share peers, pages, layers, first, last) to the memory of a rank.
   std::map<std::tuple<int32_t, bool, int64_t, int64_t, bool, bool>, RankMemory> memories_;

@@ -16,6 +16,7 @@
 #include "parallel/plan/shard.h"
 #include "parallel/planner/defaults.h"
 #include "parallel/planner/device_rules.h"
+#include "parallel/planner/host_kinds.h"
 #include "parallel/planner/memory.h"
 #include "parallel/planner/placement.h"
 #include "parallel/planner/replica_search.h"
@@ -28,6 +29,7 @@ using topology::Topology;
 // Pipelines of so many times the stages that memory asks for are not looked at: a stage more adds
 // hops and orders, and reads no weight less often. So few stages are always looked at.
 constexpr int32_t kDeeper = 4;
+constexpr int32_t kFewReplicas = 16;
 constexpr int32_t kFewStages = 8;
 
 absl::Status CheckTask(const model::ModelConfig& model, const SearchTask& task) {
@@ -108,6 +110,10 @@ class Search {
       SearchPipelines(tp, TensorGroups(topology_, SitesOfHosts(topology_, core_ranks_), tp));
     }
     Rank();
+    if (between_) {
+      absl::StrAppend(&result_.pruned, result_.pruned.empty() ? "" : " ", "Of more than ",
+                      kFewReplicas, " replicas only some numbers were looked at.");
+    }
     return std::move(result_);
   }
 
@@ -163,7 +169,7 @@ class Search {
     const bool only_all =
         task_.layout.dp_size || (replica_task_.device == DeviceKind::kCuda && CardsAreAlike());
     bool works = false;
-    for (int32_t dp = only_all ? most : 1; dp <= most; ++dp) {
+    for (int32_t dp = only_all ? most : 1; dp <= most; dp = NextOf(dp, most)) {
       absl::StatusOr<Choice> choice = Judge({tp, pp, dp, ep_size()}, placed);
       if (!choice.ok() && dp == most) Reject({tp, pp, dp, ep_size()}, choice.status());
       for (int32_t fewer = dp - 1; only_all && !task_.layout.dp_size && fewer > 0 &&
@@ -177,6 +183,13 @@ class Search {
       }
     }
     return works;
+  }
+
+  // Of numbers of replicas, all of some and some of many.
+  int32_t NextOf(int32_t dp, int32_t most) {
+    if (dp < kFewReplicas || dp == most) return dp + 1;
+    between_ = true;
+    return std::min(dp + dp / 4, most);
   }
 
   bool CardsAreAlike() const {
@@ -319,6 +332,7 @@ class Search {
   int32_t core_ranks_ = 0;  // of each host, where there are no GPUs
   int32_t largest_host_ = 0;
   int32_t sites_ = 0;
+  bool between_ = false;  // numbers of replicas were left out
   SearchResult result_;
 };
 
@@ -339,7 +353,9 @@ absl::StatusOr<SearchResult> SearchLayouts(const Topology& topology,
   SearchTask task = asked;
   task.workload.concurrency = ConcurrencyOf(task, device);
   SKEIN_RETURN_IF_ERROR(CheckTask(model, task));
-  ReplicaTask replica{topology, model, task.workload};
+  Topology folded = topology;
+  const int hosts = FoldAlikeHosts(folded);
+  ReplicaTask replica{folded, model, task.workload};
   replica.device = device;
   const Defaults defaults = DefaultsOf(replica.device);
   replica.context_length = task.context();
@@ -351,7 +367,9 @@ absl::StatusOr<SearchResult> SearchLayouts(const Topology& topology,
   replica.deterministic = task.deterministic;
   replica.ep_size = task.layout.ep_size.value_or(1);
   if (task.max_num_seqs == 0) replica.tpot_limit = task.tpot_limit;
-  return Search(topology, model, task, replica).Run();
+  SearchResult result = Search(folded, model, task, replica).Run();
+  if (hosts > 0) result.pruned += (result.pruned.empty() ? "" : " ") + FoldedText(hosts);
+  return result;
 }
 
 std::string WhyItIsBehind(const Choice& choice, const Choice& best, const SearchTask& task) {

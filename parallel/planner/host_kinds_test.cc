@@ -1,0 +1,55 @@
+#include "parallel/planner/host_kinds.h"
+
+#include <vector>
+
+#include "base/test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "parallel/planner/cards_test_util.h"
+#include "topology/presets/presets.h"
+
+namespace skein::plan {
+namespace {
+
+using topology::MakePreset;
+using topology::Topology;
+
+TEST(HostKindsTest, AlikeSitesHaveOneKey) {
+  Topology cluster = *MakePreset("dgx-h100", 3);
+  cluster.hosts[2].interconnect.gpus[1].memory_bytes /= 2;
+  const HostKinds kinds(cluster);
+  const auto key = [&](const std::vector<Group>& stages) { return kinds.KeyOf(stages); };
+  EXPECT_EQ(key({{{0, 0}, {0, 1}}, {{1, 0}}}), key({{{1, 0}, {1, 1}}, {{0, 0}}}));
+  EXPECT_NE(key({{{0, 0}, {0, 1}}, {{1, 0}}}), key({{{0, 0}, {0, 1}}, {{0, 0}}}));  // one host
+  EXPECT_NE(key({{{0, 0}, {0, 1}}}), key({{{0, 0}}, {{0, 1}}}));
+  EXPECT_NE(key({{{0, 0}}}), key({{{0, 1}}}));
+  EXPECT_NE(key({{{0, 0}}}), key({{{2, 0}}}));  // of another kind
+}
+
+// All of seventeen measured hosts but those that differ by more than measurements do.
+TEST(FoldAlikeHostsTest, FiguresThatDifferLittleAreTheFirstOnes) {
+  Topology few = AsMeasured(*MakePreset("dgx-h100", 16));
+  EXPECT_EQ(FoldAlikeHosts(few), 0);
+  Topology many = AsMeasured(*MakePreset("dgx-h100", 20));
+  Scale(many.hosts[3].interconnect.gpus[7], 0.8);
+  many.hosts[5].interconnect.gpus[0].model = "another";
+  many.hosts[7].exchanges = {
+      {topology::Exchange::kAllReduce, 2, false, {{1024, absl::Seconds(1)}}}};
+  many.hosts[9].memory_bytes -= int64_t{1} << 30;
+  many.hosts[11].links[0].second.bytes_per_s /= 2;
+  const Topology before = many;
+  EXPECT_EQ(FoldAlikeHosts(many), 15);
+  for (const size_t own : {3, 5, 7, 11}) EXPECT_EQ(many.hosts[own], before.hosts[own]) << own;
+  for (size_t at = 0; at < many.hosts.size(); ++at) {
+    EXPECT_EQ(many.hosts[at].name, before.hosts[at].name);
+    if (at == 3 || at == 5 || at == 7 || at == 11) continue;
+    EXPECT_TRUE(topology::AlikeButForName(many.hosts[at], many.hosts[0])) << at;
+  }
+  EXPECT_EQ(many.hosts[0].memory_bytes, before.hosts[9].memory_bytes);  // that all have
+  EXPECT_EQ(many.hosts[0].interconnect, before.hosts[0].interconnect);
+  EXPECT_EQ(FoldedText(15),
+            "15 hosts counted as others that are built alike and measured within 10%.");
+}
+
+}  // namespace
+}  // namespace skein::plan
