@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/units.h"
@@ -15,6 +15,7 @@
 #include "parallel/plan/shard.h"
 #include "parallel/planner/goal.h"
 #include "parallel/planner/job_placement.h"
+#include "parallel/planner/pipeline_depths.h"
 #include "parallel/planner/predict_plan.h"
 #include "parallel/planner/replica_search.h"
 
@@ -51,6 +52,7 @@ class LayoutJudge {
   JudgedLayouts All() {
     const int32_t ranks = job_.ranks();
     for (int32_t tp_size = 1; tp_size <= ranks; ++tp_size) {
+      fewest_ = 0;
       for (int32_t pp_size = 1; pp_size <= ranks / tp_size; ++pp_size) {
         const bool whole = ranks % (tp_size * pp_size) == 0;
         if (whole || MaySome(tp_size, pp_size)) Judge(tp_size, pp_size, whole);
@@ -66,9 +68,6 @@ class LayoutJudge {
   }
 
  private:
-  // Stages that idle ranks would make deeper are seldom worth a look.
-  static constexpr int32_t kFewStages = 8;
-
   // Experts are split apart only where it is asked for.
   int32_t ep_size() const { return request_.ep_size.value_or(1); }
 
@@ -94,7 +93,13 @@ class LayoutJudge {
       std::vector<int32_t> ranks(job_.ranks());
       std::iota(ranks.begin(), ranks.end(), 0);
       if (most == all) ranks = RanksOfReplicas(job_.machine, placed, all);
-      Add({tp_size, pp_size, all, ep_size()}, std::move(ranks));
+      const Layout layout = {tp_size, pp_size, all, ep_size()};
+      if (fewest_ > 0 && pp_size > MostStages(fewest_) && !request_.pp_size) {
+        LeaveOut(layout, std::move(ranks));
+      } else {
+        Add(layout, std::move(ranks));
+        if (fewest_ == 0 && candidates_.back().refusal.ok()) fewest_ = pp_size;
+      }
     }
     if (!MaySome(tp_size, pp_size)) return;
     std::set<int32_t> some = {most};
@@ -114,6 +119,17 @@ class LayoutJudge {
   void Add(const Layout& layout, std::vector<int32_t> ranks) {
     candidates_.push_back(JudgeLayout(job_, layout, std::move(ranks), splits_));
     KeepTpot(candidates_.back());
+  }
+
+  void LeaveOut(const Layout& layout, std::vector<int32_t> ranks) {
+    Candidate& candidate = candidates_.emplace_back();
+    candidate.layout = layout;
+    candidate.ranks = std::move(ranks);
+    candidate.refusal = CheckPipelineParallel(job_.model, layout.pp_size);
+    if (!candidate.refusal.ok()) return;
+    candidate.refusal = absl::FailedPreconditionError(absl::StrCat(
+        "it was not looked at: ", FormatCount(fewest_, "stage"), fewest_ == 1 ? " holds" : " hold",
+        " the model, and more than ", MostStages(fewest_), " seldom pay"));
   }
 
   void KeepTpot(Candidate& candidate) {
@@ -147,6 +163,7 @@ class LayoutJudge {
   const bool may_idle_;
   ReplicaSearch splits_;
   std::vector<Candidate> candidates_;
+  int32_t fewest_ = 0;    // stages of these shards that hold the model; 0: none yet
   bool deeper_ = false;   // pipelines were left out
   bool between_ = false;  // numbers of replicas were
 };

@@ -18,6 +18,7 @@
 #include "parallel/planner/device_rules.h"
 #include "parallel/planner/host_kinds.h"
 #include "parallel/planner/memory.h"
+#include "parallel/planner/pipeline_depths.h"
 #include "parallel/planner/placement.h"
 #include "parallel/planner/replica_search.h"
 
@@ -26,11 +27,8 @@ namespace {
 
 using topology::Topology;
 
-// Pipelines of so many times the stages that memory asks for are not looked at: a stage more adds
-// hops and orders, and reads no weight less often. So few stages are always looked at.
-constexpr int32_t kDeeper = 4;
+// Any number of so few replicas is looked at.
 constexpr int32_t kFewReplicas = 16;
-constexpr int32_t kFewStages = 8;
 
 absl::Status CheckTask(const model::ModelConfig& model, const SearchTask& task) {
   const cost::Workload& work = task.workload;
@@ -131,7 +129,7 @@ class Search {
     int32_t fits = 0;  // the fewest stages that do
     for (int32_t pp = 1; pp <= most; ++pp) {
       if (task_.layout.pp_size && *task_.layout.pp_size != pp) continue;
-      if (fits > 0 && pp > std::max(kFewStages, kDeeper * fits) && !task_.layout.pp_size) {
+      if (fits > 0 && pp > MostStages(fits) && !task_.layout.pp_size) {
         result_.pruned = absl::StrCat("Pipelines of more than ", kFewStages,
                                       " stages were looked at only up to ", kDeeper,
                                       " times those that memory asks for.");
