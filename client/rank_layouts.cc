@@ -371,6 +371,10 @@ absl::StatusOr<bool> RankLayouts(RankFlags flags, const std::string& model_name,
     }
     SKEIN_ASSIGN_OR_RETURN(const std::string script, LaunchScript(topology, best, flags.launch));
     absl::PrintF("%s", script);
+  } else if (flags.emit) {
+    absl::FPrintF(stderr,
+                  "skein: no layout fits, and there is nothing to start: without --emit "
+                  "`skein plan` says why\n");
   } else if (flags.json) {
     PrintJson(topology, result, flags.task);
   } else {

@@ -244,7 +244,7 @@ class StageClock {
       for (size_t shard = 0; shard < from.size(); ++shard) {
         longest = std::max(
             longest, SendTime(topology_, from[shard], to[shard],
-                              ActivationBytes(replica_, rows * model_.hidden_size), receiver));
+                              DTypeBytes(replica_.hops, rows * model_.hidden_size), receiver));
       }
     }
     return longest;

@@ -47,10 +47,11 @@ struct Replica {
   int32_t sequences = 1;      // that run at once
   int32_t micro_batches = 1;  // of their decodes
   int64_t max_micro_batch_rows = 1;
-  DType activations = DType::kF32;  // and of hops
-  DType sums = DType::kF32;         // of shards
-  bool sums_by_hosts = false;       // of GPUs, by way of the hosts' memory
-  double kv_bytes_per_value = 4;    // int8 has scales beside it
+  DType activations = DType::kF32;
+  DType hops = DType::kF32;       // between stages
+  DType sums = DType::kF32;       // of shards
+  bool sums_by_hosts = false;     // of GPUs, by way of the hosts' memory
+  double kv_bytes_per_value = 4;  // int8 has scales beside it
 };
 
 struct ReplicaCost {

@@ -29,7 +29,7 @@ Replica Even(int32_t tp, int32_t pp, int32_t sequences) {
   replica.sequences = sequences;
   replica.micro_batches = std::min(pp, sequences);
   replica.max_micro_batch_rows = 2048;
-  replica.activations = DType::kBF16;
+  replica.activations = replica.hops = DType::kBF16;
   replica.kv_bytes_per_value = 2;
   return replica;
 }
@@ -183,6 +183,14 @@ TEST(ReplicaCostTest, HopsTakeTime) {
   const ReplicaCost near = cost(absl::ZeroDuration()), far = cost(absl::Milliseconds(5));
   EXPECT_NEAR(absl::ToDoubleMilliseconds(far.step - near.step), 10, 0.1);
   EXPECT_NEAR(absl::ToDoubleMilliseconds(far.ttft - near.ttft), 5, 0.1);
+  // A prompt's 512 rows of 4,096 values at 10 MB/s: half of the bytes, half of the time.
+  two.fabric.link.bytes_per_s = 1e7;
+  const ReplicaCost halves = cost(absl::ZeroDuration());
+  replica.hops = DType::kF32;
+  const ReplicaCost whole = cost(absl::ZeroDuration());
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(whole.ttft - halves.ttft), 512 * 4096 * 2 / 1e7 * 1e3, 1);
+  replica.hops = DType::kBF16;
+  two.fabric = MakePreset("dgx-h100", 2)->fabric;
   // Tokens come back as it was measured, whatever a message takes.
   for (topology::Host& host : two.hosts) {
     host.exchanges = {{topology::Exchange::kTokenReturn, 2, true, {{4, absl::Milliseconds(7)}}}};

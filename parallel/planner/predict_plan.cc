@@ -56,6 +56,7 @@ cost::Replica ReplicaOfPlan(const topology::Machine& machine, const topology::To
   replica.max_micro_batch_rows = plan.max_micro_batch_rows;
   const DeviceKind kind = machine.devices.front().kind;
   replica.activations = kernels::ActivationDType(kind, model.dtype);
+  replica.hops = plan.hop_dtype;
   replica.sums = SumDType(replica.activations, plan.deterministic);
   replica.sums_by_hosts = SumsByHosts(kind, plan.deterministic, layout.tp_size);
   replica.kv_bytes_per_value = KvBytesPerValue(plan.kv_dtype, model.head_dim);

@@ -117,6 +117,17 @@ TEST(ReplicaOfPlanTest, DeterministicShardsAddFloats) {
   EXPECT_FALSE(replica(2, true).sums_by_hosts);
 }
 
+TEST(ReplicaOfPlanTest, HopsAreOfThePlan) {
+  const ModelFacts model = Bard();
+  const topology::Machine machine = WithLatency(OneNode(2, 8 * kGiB, 2), absl::Microseconds(1));
+  const auto hops = [&](const Constraints& constraints) {
+    const Plan plan = PlanJob(machine, model, constraints)->plans.front();
+    return ReplicaOfPlan(machine, topology::TopologyOf(machine), model.config, plan, 0, {}).hops;
+  };
+  EXPECT_EQ(hops({.layout = {.pp_size = 2}}), DType::kF32);
+  EXPECT_EQ(hops({.layout = {.pp_size = 2}, .hop_dtype = DType::kBF16}), DType::kBF16);
+}
+
 // Micro-batches of unlike means, of stages whose pages are fewer than what all sequences may have.
 TEST(PredictDecodeOfStagesTest, MeansAreBetweenWholeNumbers) {
   const ModelFacts model = Bard();

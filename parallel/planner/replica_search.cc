@@ -63,7 +63,7 @@ absl::StatusOr<JudgedReplica> ReplicaSearch::JudgeAnew(const std::vector<Group>&
   Replica& replica = judged.replica;
   replica.sequences = sequences;
   replica.max_micro_batch_rows = task_.max_micro_batch_rows;
-  replica.activations = task_.activations;
+  replica.activations = replica.hops = task_.activations;
   const auto tp = static_cast<int32_t>(stages.front().size());
   replica.sums = SumDType(task_.activations, task_.deterministic);
   replica.sums_by_hosts = SumsByHosts(task_.device, task_.deterministic, tp);

@@ -1,10 +1,14 @@
 // `skein topo` and `skein plan --topology`: this host, and machines that need not be there.
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/file.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
@@ -70,6 +74,66 @@ TEST(SkeinMachinesTest, PlanRanksLayoutsOfMachinesThatAreNotThere) {
   const Outcome json = Skein(model + "--topology pcie-4 --json");
   EXPECT_THAT(json.out, AllOf(HasSubstr("{\"layouts\":[{\"layout\":\"tp="),
                               HasSubstr("\"shards\":[{\"host\":\"pcie-4\",\"gpu\":0}")));
+}
+
+// Each column, held against the JSON, and so are the order and what cannot be.
+TEST(SkeinMachinesTest, PlansTableShowsWhatItsJsonHas) {
+  const std::string plan =
+      "plan --model synthetic:llama3-70b --topology dgx-a100 --concurrency 32 ";
+  const nlohmann::json found = nlohmann::json::parse(Skein(plan + "--json").out);
+  const std::string shown = Skein(plan + "--all").out;
+  const auto header = shown.find(
+      "layout             ranks     memory       TTFT       TPOT    tokens/s    a rank   idle "
+      "exchange\n");
+  ASSERT_NE(header, std::string::npos) << shown;
+  std::istringstream lines(shown.substr(header));
+  std::string line;
+  std::getline(lines, line);
+  ASSERT_GE(found["layouts"].size(), 4);
+  double before = 1e9;
+  bool idles = false, exchanges = false;
+  for (const nlohmann::json& layout : found["layouts"]) {
+    std::getline(lines, line);
+    EXPECT_LE(line.size(), 100);
+    std::istringstream row(line);
+    std::string name, ms, gib;
+    double ranks = 0, memory = 0, ttft = 0, tpot = 0, rate = 0, of_rank = 0, idle = 0, exchange = 0;
+    char percent = 0;
+    row >> name >> ranks >> memory >> gib >> ttft >> ms >> tpot >> ms >> rate >> of_rank >> idle >>
+        percent >> exchange;
+    const auto near = [&](double a, double b) { EXPECT_NEAR(a, b, 0.005 * b + 0.5) << line; };
+    EXPECT_EQ(name, layout["layout"]);
+    EXPECT_EQ(ranks, layout["ranks"]);
+    EXPECT_EQ(gib, "GiB");
+    EXPECT_NEAR(memory, std::stod(layout["memory_bytes"].get<std::string>()) / (1 << 30), 0.01);
+    near(ttft, layout["ttft_ms"]);
+    near(tpot, layout["tpot_ms"]);
+    near(rate, layout["output_tokens_per_s"]);
+    near(of_rank, layout["output_tokens_per_s"].get<double>() / ranks);
+    EXPECT_NEAR(idle, 100 * layout["bubble"].get<double>(), 0.5) << line;
+    EXPECT_NEAR(exchange, 100 * layout["exchange_share"].get<double>(), 0.5) << line;
+    EXPECT_LT(rate, 1.06 * before) << line;  // those that are alike have another order
+    before = std::min(before, rate);
+    idles |= idle > 0;
+    exchanges |= exchange > 0;
+  }
+  EXPECT_TRUE(idles && exchanges);
+  ASSERT_FALSE(found["rejected"].empty());
+  const std::string flat = absl::StrReplaceAll(shown, {{"\n  ", " "}});
+  for (const nlohmann::json& rejected : found["rejected"]) {
+    EXPECT_THAT(flat, HasSubstr(absl::StrCat("\n- ", rejected["layout"].get<std::string>(), ": ",
+                                             rejected["reason"].get<std::string>())));
+  }
+}
+
+// A script is for what there is.
+TEST(SkeinMachinesTest, WhatDoesNotFitIsNotStarted) {
+  const Outcome none = Skein(
+      "plan --model synthetic:llama3-70b --topology pcie-4 --context-length 100000 "
+      "--max-num-seqs 1 --layout tp=1,pp=1 --emit mpirun");
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_EQ(none.out, "");
+  EXPECT_THAT(none.err, HasSubstr("no layout fits, and there is nothing to start"));
 }
 
 // This host, by what the system itself says of it.

@@ -284,6 +284,18 @@ TEST(FactsTest, ComeBackAsTheyWere) {
   ranks[3].no_peers = "no access";
   SKEIN_ASSERT_OK_AND_ASSIGN(const std::vector<RankFacts> back, FactsFromJson(FactsToJson(ranks)));
   EXPECT_EQ(FactsToJson(back), FactsToJson(ranks));
+  // Numbers that would be lost show in what is found.
+  ranks[0].memlock_bytes = 65536;
+  ranks[0].open_files = 100;
+  ranks[1].memory_bytes = 1;
+  ranks[0].cards[0].ecc_errors = 3;
+  ranks[0].cards[0].nvlinks_down = 1;
+  ranks[0].cards[0].pcie_width = 8;
+  ranks[2].cards[1].bytes_per_s = 1e9;
+  ranks[2].no_nccl = "a firewall";
+  const std::string findings = FormatFindings(Diagnose(ranks));
+  EXPECT_NE(findings, FormatFindings(Diagnose(Healthy())));
+  EXPECT_EQ(FormatFindings(Diagnose(*FactsFromJson(FactsToJson(ranks)))), findings);
   ASSERT_EQ(back.size(), 4u);
   EXPECT_EQ(back[2].cards[0].slowed_by.at(0), "heat");
   EXPECT_EQ(back[3].interfaces[1].address, "10.1.0.3");

@@ -7,22 +7,34 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "base/listening_socket.h"
+#include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "topology/doctor/diagnose.h"
+#include "topology/doctor/facts.h"
 #include "topology/host/fake_sys.h"
 #include "topology/host/planted_nvml.h"
 
 namespace skein::worker {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using topology::RankFacts;
 
 GatherOptions NoGpus() { return {.detect = {.visible_devices = ""}}; }
+
+// What the doctor says of ranks, as their facts reach it.
+std::string Diagnosed(const std::vector<RankFacts>& ranks) {
+  const auto told = topology::FactsFromJson(topology::FactsToJson(ranks));
+  SKEIN_EXPECT_OK(told.status());
+  return topology::FormatFindings(topology::Diagnose(*told));
+}
 
 TEST(GatherTest, LimitsAreThoseOfTheProcess) {
   const RankFacts before = GatherFacts(NoGpus());
@@ -33,7 +45,11 @@ TEST(GatherTest, LimitsAreThoseOfTheProcess) {
     const rlim_t soft = limit.rlim_cur;
     limit.rlim_cur = resource == RLIMIT_NOFILE ? 100 : 65536;
     ASSERT_EQ(setrlimit(resource, &limit), 0);
-    EXPECT_EQ(GatherFacts(NoGpus()).*facts, static_cast<int64_t>(limit.rlim_cur));
+    RankFacts low = GatherFacts(NoGpus());
+    EXPECT_EQ(low.*facts, static_cast<int64_t>(limit.rlim_cur));
+    low.cards = {{.name = "mlx5_0", .rdma = true}};  // which locks memory
+    EXPECT_THAT(Diagnosed({low}), resource == RLIMIT_NOFILE ? HasSubstr(" open files  100 ")
+                                                            : HasSubstr("warning  memlock "));
     limit.rlim_cur = soft;
     ASSERT_EQ(setrlimit(resource, &limit), 0);
     EXPECT_EQ(GatherFacts(NoGpus()).*facts, before.*facts);
@@ -108,7 +124,13 @@ TEST(GatherTest, ModelsAreHeldAgainstEachOther) {
   std::filesystem::permissions(copy + "/config.json", std::filesystem::perms::owner_write,
                                std::filesystem::perm_options::add);
   std::ofstream(copy + "/config.json", std::ios::app) << "\n";
-  EXPECT_NE(GatherFacts(options).model, bard);
+  const RankFacts changed = GatherFacts(options);
+  EXPECT_NE(changed.model, bard);
+  options.model = "checkpoints/bard";
+  RankFacts one = GatherFacts(options), other = GatherFacts(options), third = changed;
+  other.rank = 1;
+  third.rank = 2;
+  EXPECT_THAT(Diagnosed({one, other, third}), HasSubstr("error    model "));
   options.model = "/nowhere";
   const RankFacts none = GatherFacts(options);
   EXPECT_EQ(none.model, "");
@@ -145,6 +167,9 @@ TEST(GatherTest, CardsTellOfErrorsAndLanes) {
   EXPECT_EQ(facts.cards[1].pcie_width, 16);
   EXPECT_THAT(facts.cards[0].slowed_by, ElementsAre(HasSubstr("heat")));
   EXPECT_THAT(facts.cards[1].slowed_by, IsEmpty());
+  EXPECT_THAT(Diagnosed({facts}),
+              AllOf(HasSubstr("GPU1 had 3 "), HasSubstr("heat"), HasSubstr("8 of 16 lanes"),
+                    HasSubstr("GPU1 has 1 NVLink")));
   EXPECT_EQ(facts.cards[0].nvlinks_down, 0);
   EXPECT_EQ(facts.cards[1].nvlinks_down, 1);
   options.cards = false;
