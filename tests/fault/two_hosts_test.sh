@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Two hosts with names and networks of their own on one machine (network namespaces), so that TCP between ranks is real:
-# a job of 2 x 2 ranks serves, then one host's cable is pulled.
+# steps are predicted and measured on one and on both, a job of 2 x 2 ranks serves, then one host's cable is pulled.
 set -euo pipefail
 # shellcheck source=tests/fault/hosts.sh
 . "$(dirname "$0")/hosts.sh"
@@ -20,6 +20,24 @@ address=$(cat "$work/port")
 . "$bin/scripts/env.sh"
 # Each host has its two slots here; Open MPI 5's oversubscription would fill the first host with all ranks.
 unset PRTE_MCA_rmaps_default_mapping_policy
+
+on hosta "$bin/client/skein" bench scale --model=checkpoints/bard --np=1,2,4 --prompt-tokens=16 --decode-tokens=8 --json="$work/scale.json" \
+  --svg="$work/scale.svg" --mpirun="--host hosta:2,hostb:2 -x TMPDIR -x OMPI_MCA_mpi_yield_when_idle" >"$work/scale.log" 2>&1 || fail "no scaling experiment"
+cat >"$work/scale.py" <<'PYTHON'
+import json, sys, xml.dom.minidom
+runs = json.load(open(sys.argv[1]))["runs"]
+assert [run["ranks"] for run in runs] == [1, 2, 4], runs
+for run in runs:
+    assert run["predicted_ms"] > 0 and run["measured_ms"] > 0 and run["tokens_per_s"] > 0, run
+    assert abs(run["efficiency"] * run["ranks"] - run["speedup"]) < 1e-6, run
+    assert abs(run["predicted_ms"] / run["measured_ms"] - 1 - run["error"]) < 1e-6, run
+assert runs[0]["speedup"] == 1, runs
+# Two ranks are on one host, four on both, over a network.
+assert runs[2]["layout"] != runs[1]["layout"], runs
+xml.dom.minidom.parse(sys.argv[2])
+PYTHON
+python3 "$work/scale.py" "$work/scale.json" "$work/scale.svg" || fail "another scaling experiment: $(cat "$work/scale.json")"
+
 start_job() {  # HOSTS LOG COMMAND...
   on hosta mpirun --host "$1" -np 4 -x TMPDIR -x OMPI_MCA_mpi_yield_when_idle \
     "${@:3}" --coordinator="$address" --orphan-timeout=8s >"$work/$2.log" 2>&1 &

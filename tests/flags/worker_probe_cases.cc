@@ -3,6 +3,7 @@
 
 #include <array>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,7 +52,13 @@ void ProbeJson() {
   ASSERT_EQ(report["hosts"].size(), 1);
   const json& host = report["hosts"][0];
   EXPECT_EQ(host["core_rates"]["origin"], "measured");
-  EXPECT_GE(host["core_rates"]["reads"].size(), 3);
+  ASSERT_EQ(host["core_rates"]["reads"].size(), 7);
+  for (const json& read : host["core_rates"]["reads"]) {
+    EXPECT_GT(read["together_bytes_per_s"], 1e8);
+    EXPECT_GE(read["alone_bytes_per_s"], read["together_bytes_per_s"]);
+  }
+  const json& overhead = host["core_rates"]["overheads"][0];
+  EXPECT_GT(overhead.value("step_us", 0.0) + overhead.value("layer_us", 0.0), 0);
   // Of four numbers of rows, and five beyond caches: bf16 with four working sets, two other dtypes
   // with three, quantised ones with one.
   EXPECT_EQ(host["core_rates"]["products"].size(), (3 * 4 + 5) + 2 * (2 * 4 + 5) + 7 * 4);
@@ -68,7 +75,14 @@ void ProbeJson() {
     EXPECT_LT(set, (most + 2) << 20);
   }
   EXPECT_EQ(host["links"][0]["path"], "X");
-  EXPECT_EQ(host["exchanges"].size(), 4);
+  std::set<std::string> exchanges;
+  for (const json& curve : host["exchanges"]) {
+    exchanges.insert(curve["exchange"]);
+    EXPECT_EQ(curve["ranks"], 2);
+    EXPECT_EQ(curve["times"].size(), 5);
+  }
+  EXPECT_EQ(exchanges,
+            std::set<std::string>({"all_gather", "all_reduce", "send_receive", "send_to_awake"}));
   // The same without the file.
   EXPECT_TRUE(json::accept(Run(kWorker, "probe --device=cpu").out));
   // Whatever libraries print.

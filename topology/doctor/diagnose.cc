@@ -338,6 +338,7 @@ class Doctor {
     for (const RankFacts& rank : ranks_) rates.push_back(rank.operations_per_s);
     std::sort(rates.begin(), rates.end());
     const double median = rates[rates.size() / 2];
+    if (median <= 0) return;  // nothing was timed
     for (const RankFacts& rank : ranks_) {
       if (rank.operations_per_s >= kSlow * median) continue;
       Found(Level::kWarning,

@@ -171,6 +171,19 @@ TEST(ParseNcclXml, ConnectsGpusThroughSwitches) {
   EXPECT_EQ(ToString(away.OfGpus(0, 1)), "PHB");
 }
 
+TEST(ParseNcclXml, AsksForNvlinksThatLeadToThemselves) {
+  const std::string text = absl::StrReplaceAll(
+      kDump, {{"<nvlink target=\"0000:14:00.0\"", "<nvlink target=\"0000:13:00.0\""}});
+  EXPECT_THAT(
+      ParseNcclXml(text),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               absl::StrCat("line 6: an NVLink of GPU3 (0000:13:00.0) leads to itself: where "
+                            "they lead NCCL finds out on the host",
+                            kWhatToDo)));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Interconnect read, ParseNcclXml(text, {.nvlinks = 4}));
+  EXPECT_EQ(ToString(read.OfGpus(2, 3)), "NV4");
+}
+
 TEST(ParseNcclXml, TakesNvlinksThatAreGivenWhereTheFileLeavesThemOut) {
   const std::string text = Switched({3, 3, 0}, 2);
   EXPECT_THAT(ParseNcclXml(text),
