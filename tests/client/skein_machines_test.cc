@@ -126,16 +126,6 @@ TEST(SkeinMachinesTest, PlansTableShowsWhatItsJsonHas) {
   }
 }
 
-// A script is for what there is.
-TEST(SkeinMachinesTest, WhatDoesNotFitIsNotStarted) {
-  const Outcome none = Skein(
-      "plan --model synthetic:llama3-70b --topology pcie-4 --context-length 100000 "
-      "--max-num-seqs 1 --layout tp=1,pp=1 --emit mpirun");
-  EXPECT_EQ(none.exit_code, 3);
-  EXPECT_EQ(none.out, "");
-  EXPECT_THAT(none.err, HasSubstr("no layout fits, and there is nothing to start"));
-}
-
 // This host, by what the system itself says of it.
 TEST(SkeinMachinesTest, TopoShowsThisHost) {
   const Outcome here = Skein("topo");

@@ -193,6 +193,19 @@ void PlanEmit() {
                     ContainsRegex("\n  -np 4 --host node1:4 /.*/worker/worker --coordinator=")));
   EXPECT_THAT(Run(kSkein, absl::StrCat(kEmit, "--context-length=1000 --deterministic --exact")).out,
               HasSubstr(" --context-length=1000 --deterministic --exact &\n"));
+  // A script is for what there is: nothing, where nothing fits.
+  const Outcome none =
+      Run(kSkein, "plan --model=checkpoints/bard --topology=pcie-4 --layout=tp=3 --emit=mpirun");
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_EQ(none.out, "");
+  EXPECT_THAT(none.err, HasSubstr("no layout fits, and there is nothing to start"));
+  // Of GPUs that this environment shows, where there are as many.
+  const std::string four =
+      "plan --model=checkpoints/bard --topology=pcie-4 --layout=tp=2,pp=2 --emit=mpirun";
+  EXPECT_THAT(Run(kSkein, four, {{"CUDA_VISIBLE_DEVICES", "3,1,0,2"}}).out,
+              HasSubstr("\n  -np 4 -x CUDA_VISIBLE_DEVICES=3,1,0,2 /"));
+  EXPECT_THAT(Run(kSkein, four, {{"CUDA_VISIBLE_DEVICES", "3,1"}}).out,
+              AllOf(HasSubstr("\n  -np 4 /"), Not(HasSubstr("CUDA_VISIBLE_DEVICES"))));
   EXPECT_THAT(Run(kSkein, absl::StrCat("plan ", kPreset, " --emit=mpirun")).err,
               HasSubstr("--emit: a coordinator serves a model's files"));
   EXPECT_THAT(Run(kSkein, absl::StrCat("plan ", kPreset, " --emit=pbs")).err,

@@ -177,7 +177,7 @@ TEST(ParseNcclXml, AsksForNvlinksThatLeadToThemselves) {
   EXPECT_THAT(
       ParseNcclXml(text),
       StatusIs(absl::StatusCode::kFailedPrecondition,
-               absl::StrCat("line 6: an NVLink of GPU3 (0000:13:00.0) leads to itself: where "
+               absl::StrCat("line 7: an NVLink of GPU3 (0000:13:00.0) leads to itself: where "
                             "they lead NCCL finds out on the host",
                             kWhatToDo)));
   SKEIN_ASSERT_OK_AND_ASSIGN(const Interconnect read, ParseNcclXml(text, {.nvlinks = 4}));
