@@ -228,6 +228,7 @@ class Doctor {
     for (const RankFacts* const host : hosts_) {
       Setting(*host, "OMPI_MCA_btl_tcp_if_include", false);
       Setting(*host, "OMPI_MCA_oob_tcp_if_include", false);
+      Setting(*host, "PRTE_MCA_prte_if_include", false);
       Setting(*host, "NCCL_SOCKET_IFNAME", true);
     }
     if (wrong_ > 0) return;

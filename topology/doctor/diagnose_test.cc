@@ -119,6 +119,8 @@ TEST(DiagnoseTest, WhatIsWrongIsNamedAlone) {
          r[0].interfaces.push_back({"eth1", "10.9.0.2", 24, false, false});
          r[0].settings["OMPI_MCA_oob_tcp_if_include"] = "eth1";
        }},
+      {"network", Level::kError, "b: PRTE_MCA_prte_if_include=eth1 names no interface of it",
+       [](auto& r) { r[2].settings["PRTE_MCA_prte_if_include"] = "eth1"; }},
       {"network", Level::kError, "a: NCCL_SOCKET_IFNAME==eth names no interface of it",
        [](auto& r) { r[0].settings["NCCL_SOCKET_IFNAME"] = "=eth"; }},
       {"network", Level::kWarning, "no network has all hosts in it",

@@ -97,6 +97,9 @@ TEST(GatherTest, SettingsAreThoseOfTheEnvironment) {
   setenv("NCCL_SOCKET_IFNAME", "eth7", 1);
   EXPECT_EQ(GatherFacts(NoGpus()).settings.at("NCCL_SOCKET_IFNAME"), "eth7");
   unsetenv("NCCL_SOCKET_IFNAME");
+  setenv("PRTE_MCA_prte_if_include", "eth7", 1);
+  EXPECT_EQ(GatherFacts(NoGpus()).settings.at("PRTE_MCA_prte_if_include"), "eth7");
+  unsetenv("PRTE_MCA_prte_if_include");
 }
 
 TEST(GatherTest, APortThatIsTakenIsSeen) {

@@ -1,5 +1,7 @@
 #include "worker/probe/job_topology.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -57,7 +59,7 @@ class Finder {
     }
     // From here on nobody measures what this job serves on. Who waited for another job's
     // measurements has them now.
-    found_.lock.Share(kPatience);
+    ShareDevices();
     if (!found_.measured && wanted) {
       SKEIN_ASSIGN_OR_RETURN(kept, ReadKeptEverywhere(key));
     }
@@ -83,7 +85,7 @@ class Finder {
                    : given.status();
     SKEIN_ASSIGN_OR_RETURN(const std::string wrong, FirstOf(std::string(taken.message())));
     if (!wrong.empty()) return absl::FailedPreconditionError(absl::StrCat("--figures: ", wrong));
-    found_.lock.Share(kPatience);
+    ShareDevices();
     found_.why_not = "nothing is measured";
     found_.says = absl::StrCat("as ", options_.figures_file, " has them");
     topology::AssumeFigures(found_.topology);
@@ -199,6 +201,14 @@ class Finder {
     if (!lock.ok()) return;
     found_.lock = *std::move(lock);
     locks_ = true;
+  }
+
+  void ShareDevices() {
+    if (!locks_ || found_.lock.Share(kPatience)) return;
+    spdlog::warn(
+        "somebody has measured this rank's devices for {}, and goes on beside this job: "
+        "its figures will be too slow",
+        absl::FormatDuration(kPatience));
   }
 
   // Empty where every device of the job is free to be measured; then it is this job's.
