@@ -201,8 +201,8 @@ absl::Duration AllGatherByLinks(const topology::Topology& topology, absl::Span<c
          absl::Seconds((n - 1) / n * static_cast<double>(bytes) / slowest.bytes_per_s);
 }
 
-// How much longer GPUs of one host take, by their links, than its first ones, which were measured.
-double LongerThanMeasured(
+// What GPUs of one host take, by their links, of what its first ones take, which were measured.
+double ShareOfMeasured(
     const topology::Topology& topology, absl::Span<const Site> sites,
     absl::FunctionRef<absl::Duration(absl::Span<const Site> sites)> time_by_links) {
   const Site& front = sites.front();
@@ -262,7 +262,7 @@ absl::Duration AllReduceTime(const topology::Topology& topology, absl::Span<cons
     return AllReduceByLinks(topology, of, bytes);
   };
   if (const auto measured = Measured(topology, Exchange::kAllReduce, sites, bytes, share)) {
-    return *measured * LongerThanMeasured(topology, sites, by_links);
+    return *measured * ShareOfMeasured(topology, sites, by_links);
   }
   return by_links(sites);
 }
@@ -273,13 +273,13 @@ absl::Duration HostSumTime(const topology::Topology& topology, absl::Span<const 
   const auto n = static_cast<double>(sites.size());
   LinkRate copy = ToHost(topology, sites.front());
   LinkRate message = copy;
-  if (copy.bytes_per_s == 0) return AllReduceTime(topology, sites, bytes);
   for (const Site& site : sites) {
     copy = Slower(copy, ToHost(topology, site));
     const bool across = site.host != sites.front().host;
     message = Slower(message,
                      across ? LinkBetween(topology, sites.front(), site) : ToHost(topology, site));
   }
+  if (copy.bytes_per_s == 0) return AllReduceTime(topology, sites, bytes);
   return 2 * TimeOf(copy, static_cast<double>(bytes)) + 2 * message.latency +
          absl::Seconds(2 * (n - 1) / n * static_cast<double>(bytes) / message.bytes_per_s);
 }
@@ -291,7 +291,7 @@ absl::Duration AllGatherTime(const topology::Topology& topology, absl::Span<cons
     return AllGatherByLinks(topology, of, bytes);
   };
   if (const auto measured = Measured(topology, Exchange::kAllGather, sites, bytes, share)) {
-    return *measured * LongerThanMeasured(topology, sites, by_links);
+    return *measured * ShareOfMeasured(topology, sites, by_links);
   }
   return by_links(sites);
 }

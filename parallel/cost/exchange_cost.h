@@ -33,11 +33,11 @@ absl::Duration TokenReturnTime(const topology::Topology& topology, const Site& l
 // it; whichever takes less. The ring is the one whose slowest link is the fastest (of up to 8
 // sites; of more in their order). 0 for one site. share: of cores, while they sum: where they have
 // cores enough, what was measured of such a group alone counts. A host's first GPUs were measured:
-// others take as much longer as their links say.
+// others take as much longer or shorter as their links say.
 absl::Duration AllReduceTime(const topology::Topology& topology, absl::Span<const Site> sites,
                              int64_t bytes, const CoreShare& share = {});
 
-// The same on GPUs that sum by way of their hosts' memory, which no probe measures: copies there
+// The same of sites with GPUs that sum by way of their hosts' memory, which no probe measures: copies there
 // and back, and 2 (n - 1) / n of it between the hosts' ranks, on one host at the rate of copies.
 // Where that is not told, as AllReduceTime.
 absl::Duration HostSumTime(const topology::Topology& topology, absl::Span<const Site> sites,

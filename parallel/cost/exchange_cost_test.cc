@@ -56,7 +56,7 @@ TEST(ExchangeCostTest, SumsByHostsAreCopiedThereAndBack) {
   const Topology slow = *MakePreset("dgx-h100", 2, "ethernet-10g");
   const std::vector<Site> across = {{0, 0}, {0, 1}, {1, 0}, {1, 1}};
   EXPECT_NEAR(Us(HostSumTime(slow, across, 5'000'000)), 2 * (10 + 100) + 2 * 30 + 6000, 1e-3);
-  dgx.hosts[0].interconnect.gpus[0].to_host = {};
+  dgx.hosts[0].interconnect.gpus[2].to_host = {};
   EXPECT_EQ(HostSumTime(dgx, four, 1 << 20), AllReduceTime(dgx, four, 1 << 20));
 }
 

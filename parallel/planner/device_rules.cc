@@ -32,9 +32,7 @@ absl::Status CheckColumns(const model::ModelConfig& model, DeviceKind device) {
   return absl::OkStatus();
 }
 
-DType SumDType(DType activations, bool deterministic) {
-  return deterministic ? DType::kF32 : activations;
-}
+DType SumDType(DType dtype, bool deterministic) { return deterministic ? DType::kF32 : dtype; }
 
 bool SumsByHosts(DeviceKind device, bool deterministic, int32_t tp_size) {
   return deterministic && device == DeviceKind::kCuda && tp_size > 2;

@@ -21,8 +21,8 @@ absl::StatusOr<KvDType> ChooseKvDType(const std::optional<KvDType>& asked, Devic
 // Of --deterministic. Unimplemented for models whose sums GPUs cannot add in blocks.
 absl::Status CheckColumns(const model::ModelConfig& model, DeviceKind device);
 
-// What shards add in, where activations are of this type: deterministic sums are rounded behind.
-DType SumDType(DType activations, bool deterministic);
+// What shards add in where ranks pass `dtype` otherwise: deterministic sums are rounded behind.
+DType SumDType(DType dtype, bool deterministic);
 
 // Whether the shards of a stage add by way of the hosts' memory, which is slow, and must be asked
 // for: SumsByHostsRefusal says so.

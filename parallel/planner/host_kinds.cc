@@ -22,7 +22,7 @@ using topology::LinkRate;
 constexpr size_t kFewHosts = 16;
 constexpr double kRates = 0.1;
 constexpr double kTimes = 0.3;
-constexpr absl::Duration kShort = absl::Microseconds(2);  // whatever its share
+constexpr absl::Duration kShort = absl::Nanoseconds(500);  // whatever its share
 
 bool Within(double a, double b, double share) {
   return std::abs(a - b) <= share * std::max(std::abs(a), std::abs(b));
@@ -145,8 +145,15 @@ int FoldAlikeHosts(topology::Topology& topology) {
                               [&](size_t of) { return HostsAgree(hosts[of], hosts[at]); });
     if (first == firsts.end()) first = firsts.insert(firsts.end(), at);
     kinds.push_back(*first);
-    // What may be taken on each of a kind is what may be taken on all.
-    hosts[*first].memory_bytes = std::min(hosts[*first].memory_bytes, hosts[at].memory_bytes);
+  }
+  // What may be taken on each of a kind is what may be taken on all.
+  for (size_t at = 0; at < hosts.size(); ++at) {
+    Host& kind = hosts[kinds[at]];
+    kind.memory_bytes = std::min(kind.memory_bytes, hosts[at].memory_bytes);
+    for (size_t gpu = 0; gpu < kind.interconnect.gpus.size(); ++gpu) {
+      int64_t& bytes = kind.interconnect.gpus[gpu].memory_bytes;
+      bytes = std::min(bytes, hosts[at].interconnect.gpus[gpu].memory_bytes);
+    }
   }
   int folded = 0;
   for (size_t at = 0; at < hosts.size(); ++at) {

@@ -36,6 +36,7 @@ TEST(FoldAlikeHostsTest, FiguresThatDifferLittleAreTheFirstOnes) {
   many.hosts[7].exchanges = {
       {topology::Exchange::kAllReduce, 2, false, {{1024, absl::Seconds(1)}}}};
   many.hosts[9].memory_bytes -= int64_t{1} << 30;
+  many.hosts[10].interconnect.gpus[2].memory_bytes -= int64_t{1} << 30;
   many.hosts[11].links[0].second.bytes_per_s /= 2;
   const Topology before = many;
   EXPECT_EQ(FoldAlikeHosts(many), 15);
@@ -46,9 +47,24 @@ TEST(FoldAlikeHostsTest, FiguresThatDifferLittleAreTheFirstOnes) {
     EXPECT_TRUE(topology::AlikeButForName(many.hosts[at], many.hosts[0])) << at;
   }
   EXPECT_EQ(many.hosts[0].memory_bytes, before.hosts[9].memory_bytes);  // that all have
-  EXPECT_EQ(many.hosts[0].interconnect, before.hosts[0].interconnect);
-  EXPECT_EQ(FoldedText(15),
-            "15 hosts counted as others that are built alike and measured within 10%.");
+  EXPECT_EQ(many.hosts[0].interconnect.gpus[2].memory_bytes,
+            before.hosts[10].interconnect.gpus[2].memory_bytes);
+  EXPECT_EQ(many.hosts[0].interconnect.gpus[1], before.hosts[0].interconnect.gpus[1]);
+  EXPECT_EQ(
+      FoldedText(15),
+      "15 hosts counted as others that are built alike, with figures that measurements cannot "
+      "tell apart.");
+}
+
+// Each has 7% less memory than the one before, and the fourth is no longer like the first.
+TEST(FoldAlikeHostsTest, AKindDoesNotDrift) {
+  Topology many = *MakePreset("dgx-h100", 17);
+  for (size_t at = 1; at < 4; ++at) {
+    many.hosts[at].memory_bytes = many.hosts[at - 1].memory_bytes / 100 * 93;
+  }
+  FoldAlikeHosts(many);
+  EXPECT_EQ(many.hosts[1].memory_bytes, many.hosts[0].memory_bytes);
+  EXPECT_LT(many.hosts[3].memory_bytes, many.hosts[0].memory_bytes);
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ class LayoutJudge {
       std::iota(ranks.begin(), ranks.end(), 0);
       if (most == all) ranks = RanksOfReplicas(job_.machine, placed, all);
       const Layout layout = {tp_size, pp_size, all, ep_size()};
-      if (fewest_ > 0 && pp_size > MostStages(fewest_) && !request_.pp_size) {
+      if (fewest_ > 0 && pp_size > MostStages(fewest_) && !request_.pp_size && !request_.dp_size) {
         LeaveOut(layout, std::move(ranks));
       } else {
         Add(layout, std::move(ranks));

@@ -1,6 +1,5 @@
 // Which of a job's ranks a plan takes, where it puts them, and how many layers each stage has.
 #include <algorithm>
-#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -134,6 +133,8 @@ TEST(PlanJob, NoRankIdlesUnaskedWhereAllAreCounted) {
                 StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("the job has 6")));
   }
   EXPECT_EQ(Best(OneNode(8, 64 * kGiB, 8), Bard(), "tp=2,dp=1").layout, (Layout{2, 4, 1}));
+  // Deeper than is looked at unasked.
+  EXPECT_EQ(Best(OneNode(16, 64 * kGiB, 16), Llama8B(), "tp=1,dp=1").layout, (Layout{1, 16, 1}));
 }
 
 // Four ranks on one core read all weights four times.

@@ -186,8 +186,9 @@ class Search {
   // Of numbers of replicas, all of some and some of many.
   int32_t NextOf(int32_t dp, int32_t most) {
     if (dp < kFewReplicas || dp == most) return dp + 1;
-    between_ = true;
-    return std::min(dp + dp / 4, most);
+    const int32_t next = std::min(dp + dp / 4, most);
+    between_ |= next > dp + 1;
+    return next;
   }
 
   bool CardsAreAlike() const {

@@ -232,7 +232,10 @@ class ExchangeProbe {
       SKEIN_ASSIGN_OR_RETURN(const Sampled both, Time(idle, [&] { return RunOnce(*with, rows); }));
       SKEIN_ASSIGN_OR_RETURN(const Sampled norms,
                              Time(idle, [&] { return RunOnce(*without, rows); }));
-      Add(sums, bytes, std::max(both.median - norms.median, both.median / 20) / count, both.spread);
+      if (!idle) {
+        Add(sums, bytes, std::max(both.median - norms.median, both.median / 20) / count,
+            both.spread);
+      }
       // What shards draw goes by way of the hosts' memory.
       const int calls = CallsOf(bytes);
       std::vector<std::byte> mine(bytes / like.ranks), all(mine.size() * like.ranks);
@@ -244,7 +247,7 @@ class ExchangeProbe {
                                }
                                return absl::OkStatus();
                              }));
-      Add(gathers, bytes, gather.median / calls, gather.spread);
+      if (!idle) Add(gathers, bytes, gather.median / calls, gather.spread);
     }
     // Ranks of a host that had no part know them from its first one.
     const int first = places_.FirstOf(host());
@@ -332,6 +335,7 @@ class ExchangeProbe {
   // is enough.
   absl::Status TimePairs() {
     const int most = places_.most_local();
+    if (most < 2) return absl::OkStatus();
     for (int round = 0; round < most + most % 2 - 1; ++round) {
       if (round > 0 && !is_gpu()) break;
       Say("messages between two ranks");

@@ -30,9 +30,9 @@ struct PairRate {
 };
 
 struct ProbedExchanges {
-  // Within this host, by groups of as many ranks as divide the host's, and of 2, 4, 8, ..., of all
-  // groups at once and, where it has fewer cores than ranks, of one `alone`; and `across`, of one
-  // rank of each host, and of two, which are the slowest pair.
+  // Within this host, by groups of 2, 4, 8, ... ranks, and of as many as leave none of some host
+  // over, as far as it has so many: of all groups at once and, where it has fewer cores than ranks,
+  // of one `alone`; and `across`, of one rank of each host, and of two, which are the slowest pair.
   std::vector<topology::ExchangeCurve> curves;
   std::vector<PairRate> pairs;  // of this host
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <utility>
 
 namespace skein::worker {
@@ -72,11 +73,13 @@ plan::Plan PlanOf(int ranks, int size, bool stages, absl::FunctionRef<Seat(int r
   plan::Plan plan;
   plan.layout.dp_size = ranks;  // more than there are: idle ranks have one each
   (stages ? plan.layout.pp_size : plan.layout.tp_size) = size;
+  std::map<int, int32_t> groups;  // to their numbers, below those of idle ranks
   for (int32_t rank = 0; rank < ranks; ++rank) {
     const Seat seat = seat_of(rank);
     plan::RankPlan& of = plan.ranks.emplace_back();
     of.rank = rank;
-    of.dp_rank = seat.group < 0 ? ranks + rank : seat.group;
+    const auto next = static_cast<int32_t>(groups.size());
+    of.dp_rank = seat.group < 0 ? ranks + rank : groups.emplace(seat.group, next).first->second;
     (stages ? of.pp_rank : of.tp_rank) = seat.place;
   }
   return plan;

@@ -83,6 +83,31 @@ TEST(SeatInPairTest, HostsWithFewerRanksAreDoneSooner) {
   EXPECT_EQ(met.size(), 6 + 1);
 }
 
+// Groups of ranks of unlike hosts, and no idle rank among them.
+TEST(PlanOfTest, NobodyIsInAnothersGroup) {
+  for (const std::vector<int>& hosts : {std::vector<int>{0, 1, 1, 1},
+                                        {0, 1, 1, 1, 1},
+                                        {0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 3, 3}}) {
+    const Places places(hosts);
+    const auto ranks = static_cast<int>(hosts.size());
+    for (const int size : places.GroupSizes()) {
+      for (const bool pairs : {false, true}) {
+        const plan::Plan plan = PlanOf(ranks, pairs ? 2 : size, pairs, [&](int rank) {
+          return pairs ? SeatInPair(places, rank, 0) : SeatOnHost(places, rank, size);
+        });
+        std::map<int32_t, std::set<int>> members;
+        for (const plan::RankPlan& rank : plan.ranks) members[rank.dp_rank].insert(rank.rank);
+        for (const auto& [group, of] : members) {
+          if (of.size() == 1) continue;
+          EXPECT_EQ(of.size(), pairs ? 2 : size);
+          EXPECT_LT(group, ranks);
+          for (const int rank : of) EXPECT_EQ(hosts[rank], hosts[*of.begin()]);
+        }
+      }
+    }
+  }
+}
+
 TEST(PlanOfTest, GroupsHaveTheirPlacesAndOthersIdle) {
   const plan::Plan plan = PlanOf(
       5, 2, /*stages=*/true, [](int rank) { return rank < 4 ? Seat{rank / 2, rank % 2} : Seat{}; });

@@ -124,11 +124,12 @@ OwnedFd::~OwnedFd() {
 absl::StatusOr<Listener> Listen(int backlog, const std::optional<PortRange>& ports) {
   if (!ports) return ListenAt(0, backlog);
   for (int port = ports->first; port <= ports->last; ++port) {
+    // Two who bind at once both can, and one of them cannot listen.
     absl::StatusOr<Listener> listener = ListenAt(port, backlog);
     if (!absl::IsAlreadyExists(listener.status())) return listener;
   }
-  return absl::UnavailableError(
-      absl::StrCat("all ports from ", ports->first, " to ", ports->last, " are taken by others"));
+  return absl::UnavailableError(absl::StrCat("all ports from ", ports->first, " to ", ports->last,
+                                             " are taken by others: give more of them"));
 }
 
 absl::StatusOr<std::vector<std::string>> HostAddresses() {

@@ -51,8 +51,9 @@ TEST(TcpSocket, ListensAtPortsOfARange) {
     SKEIN_ASSERT_OK_AND_ASSIGN(const Listener any, Listen(4));
     first = any.port;
     auto served = std::async(std::launch::async, [&] { return Serve(any); });
-    SKEIN_ASSERT_OK(Connect({"127.0.0.1"}, first, kKey, "rank 3", Soon()));
-    SKEIN_ASSERT_OK(served.get());
+    SKEIN_ASSERT_OK_AND_ASSIGN(const SecureSocket client,
+                               Connect({"127.0.0.1"}, first, kKey, "rank 3", Soon()));
+    SKEIN_ASSERT_OK(served.get());  // this end closes first, and keeps the port
   }
   const PortRange one = {first, first};
   SKEIN_ASSERT_OK_AND_ASSIGN(const Listener listener, Listen(4, one));
