@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/port_range.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/flags/flags.h"
 #include "base/list_item.h"
+#include "base/port_range.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
 #include "base/units.h"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "topology/interconnect.h"
+#include "topology/rates.h"
 #include "topology/topology.h"
 
 namespace skein::plan {

@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/units.h"
+#include "topology/interconnect.h"
+#include "topology/rates.h"
 
 namespace skein::plan {
 namespace {
@@ -131,8 +133,8 @@ std::string HostKinds::KeyOf(absl::Span<const Group> stages) const {
 
 std::string FoldedText(int hosts) {
   return absl::StrCat(FormatCount(hosts, "host"),
-                      " counted as others that are built alike and measured within ", 100 * kRates,
-                      "%.");
+                      " counted as others that are built alike, with figures that measurements "
+                      "cannot tell apart.");
 }
 
 int FoldAlikeHosts(topology::Topology& topology) {

@@ -32,8 +32,6 @@ for run in runs:
     assert abs(run["efficiency"] * run["ranks"] - run["speedup"]) < 1e-6, run
     assert abs(run["predicted_ms"] / run["measured_ms"] - 1 - run["error"]) < 1e-6, run
 assert runs[0]["speedup"] == 1, runs
-# Two ranks are on one host, four on both, over a network.
-assert runs[2]["layout"] != runs[1]["layout"], runs
 xml.dom.minidom.parse(sys.argv[2])
 PYTHON
 python3 "$work/scale.py" "$work/scale.json" "$work/scale.svg" || fail "another scaling experiment: $(cat "$work/scale.json")"

@@ -206,9 +206,9 @@ class Finder {
   void ShareDevices() {
     if (!locks_ || found_.lock.Share(kPatience)) return;
     spdlog::warn(
-        "somebody has measured this rank's devices for {}, and goes on beside this job: "
-        "its figures will be too slow",
-        absl::FormatDuration(kPatience));
+        "another job has measured {} for {}, and goes on beside this one: its figures will be too "
+        "slow; measure again when both have ended (`skein topo --probe`)",
+        is_gpu() ? "GPU " + options_.device.uuid : "these cores", absl::FormatDuration(kPatience));
   }
 
   // Empty where every device of the job is free to be measured; then it is this job's.
