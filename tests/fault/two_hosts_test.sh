@@ -36,6 +36,25 @@ xml.dom.minidom.parse(sys.argv[2])
 PYTHON
 python3 "$work/scale.py" "$work/scale.json" "$work/scale.svg" || fail "another scaling experiment: $(cat "$work/scale.json")"
 
+# Hosts with unlike numbers of ranks measure what each can hold, and nobody waits for those that have no part.
+start=$EPOCHREALTIME
+on hosta mpirun --host hosta:1,hostb:3 -np 4 -x TMPDIR -x OMPI_MCA_mpi_yield_when_idle "$bin/worker/worker" probe >"$work/unlike.json" 2>"$work/unlike.log" ||
+  fail "no probe of unlike hosts"
+awk "BEGIN { exit !($EPOCHREALTIME - $start < 40) }" || fail "unlike hosts wait for each other"
+cat >"$work/unlike.py" <<'PYTHON'
+import json, sys
+hosts = {host["name"]: host for host in json.load(open(sys.argv[1]))["hosts"]}
+def curves(name, exchange):
+    return sorted({curve["ranks"] for curve in hosts[name]["exchanges"] if curve["exchange"] == exchange and not curve.get("across")})
+for exchange in ("all_reduce", "all_gather"):
+    assert curves("hosta", exchange) == [] and curves("hostb", exchange) == [2, 3], hosts
+assert curves("hosta", "send_receive") == [] and curves("hostb", "send_receive") == [2], hosts
+for host in hosts.values():
+    assert {curve["ranks"] for curve in host["exchanges"] if curve.get("across")} == {2}, host
+    assert all(time["us"] > 0 for curve in host["exchanges"] for time in curve["times"]), host
+PYTHON
+python3 "$work/unlike.py" "$work/unlike.json" || fail "unlike hosts tell something else: $(cat "$work/unlike.json")"
+
 start_job() {  # HOSTS LOG COMMAND...
   on hosta mpirun --host "$1" -np 4 -x TMPDIR -x OMPI_MCA_mpi_yield_when_idle \
     "${@:3}" --coordinator="$address" --orphan-timeout=8s >"$work/$2.log" 2>&1 &
