@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <limits>
 #include <map>
+#include <set>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -67,13 +68,26 @@ void PrintMachines(const Topology& topology) {
   absl::PrintF("%s\nRates are %s\n", what, origin);
 }
 
+// That one replica is on, at most.
+int64_t HostsOfReplica(const Choice& choice) {
+  size_t most = 0;
+  for (const cost::Replica& replica : choice.replicas) {
+    std::set<int32_t> hosts;
+    for (const cost::Stage& stage : replica.stages) {
+      for (const cost::Site& site : stage.sites) hosts.insert(site.host);
+    }
+    most = std::max(most, hosts.size());
+  }
+  return static_cast<int64_t>(most);
+}
+
 void PrintTable(const SearchResult& result, size_t shown) {
-  absl::PrintF("%-18s %5s %10s %10s %10s %11s %9s %6s %8s\n", "layout", "ranks", "memory", "TTFT",
-               "TPOT", "tokens/s", "a rank", "idle", "exchange");
+  absl::PrintF("%-18s %5s %5s %10s %9s %9s %10s %9s %6s %8s\n", "layout", "ranks", "hosts",
+               "memory", "TTFT", "TPOT", "tokens/s", "a rank", "idle", "exchange");
   for (size_t i = 0; i < std::min(shown, result.choices.size()); ++i) {
     const Choice& choice = result.choices[i];
-    absl::PrintF("%-18s %5d %10s %10s %10s %11s %9s %5.0f%% %7.0f%%\n", choice.layout.ToString(),
-                 choice.devices, FormatBytes(choice.needed_bytes),
+    absl::PrintF("%-18s %5d %5d %10s %9s %9s %10s %9s %5.0f%% %7.0f%%\n", choice.layout.ToString(),
+                 choice.devices, HostsOfReplica(choice), FormatBytes(choice.needed_bytes),
                  FormatMilliseconds(choice.cost.ttft), FormatMilliseconds(choice.cost.tpot),
                  FormatRate(choice.output_tokens_per_s),
                  FormatRate(choice.output_tokens_per_s / choice.devices), 100 * choice.cost.bubble,
@@ -84,7 +98,8 @@ void PrintTable(const SearchResult& result, size_t shown) {
                  FormatCount(static_cast<int64_t>(result.choices.size() - shown), "layout"));
   }
   absl::PrintF(
-      "\nmemory: of the fullest rank. TTFT: of a prompt alone. TPOT: prompts of others between.\n"
+      "\nhosts: that a replica is on. memory: of the fullest rank. TTFT: of a prompt alone.\n"
+      "TPOT: prompts of others between.\n"
       "idle: of the stages' time, waiting for hops too. exchange: the share of a step that sums "
       "take.\n");
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -79,11 +80,11 @@ TEST(SkeinMachinesTest, PlanRanksLayoutsOfMachinesThatAreNotThere) {
 // Each column, held against the JSON, and so are the order and what cannot be.
 TEST(SkeinMachinesTest, PlansTableShowsWhatItsJsonHas) {
   const std::string plan =
-      "plan --model synthetic:llama3-70b --topology dgx-a100 --concurrency 32 ";
+      "plan --model synthetic:llama3-70b --topology pcie-4 --nodes 2 --concurrency 32 ";
   const nlohmann::json found = nlohmann::json::parse(Skein(plan + "--json").out);
   const std::string shown = Skein(plan + "--all").out;
   const auto header = shown.find(
-      "layout             ranks     memory       TTFT       TPOT    tokens/s    a rank   idle "
+      "layout             ranks hosts     memory      TTFT      TPOT   tokens/s    a rank   idle "
       "exchange\n");
   ASSERT_NE(header, std::string::npos) << shown;
   std::istringstream lines(shown.substr(header));
@@ -91,19 +92,26 @@ TEST(SkeinMachinesTest, PlansTableShowsWhatItsJsonHas) {
   std::getline(lines, line);
   ASSERT_GE(found["layouts"].size(), 4);
   double before = 1e9;
-  bool idles = false, exchanges = false;
+  bool idles = false, exchanges = false, spans = false;
   for (const nlohmann::json& layout : found["layouts"]) {
     std::getline(lines, line);
     EXPECT_LE(line.size(), 100);
     std::istringstream row(line);
     std::string name, ms, gib;
-    double ranks = 0, memory = 0, ttft = 0, tpot = 0, rate = 0, of_rank = 0, idle = 0, exchange = 0;
+    double ranks = 0, hosts = 0, memory = 0, ttft = 0, tpot = 0, rate = 0, of_rank = 0, idle = 0,
+           exchange = 0;
     char percent = 0;
-    row >> name >> ranks >> memory >> gib >> ttft >> ms >> tpot >> ms >> rate >> of_rank >> idle >>
-        percent >> exchange;
+    row >> name >> ranks >> hosts >> memory >> gib >> ttft >> ms >> tpot >> ms >> rate >> of_rank >>
+        idle >> percent >> exchange;
     const auto near = [&](double a, double b) { EXPECT_NEAR(a, b, 0.005 * b + 0.5) << line; };
     EXPECT_EQ(name, layout["layout"]);
     EXPECT_EQ(ranks, layout["ranks"]);
+    std::set<std::string> of_replica;
+    for (const nlohmann::json& stage : layout["replicas"][0]["stages"]) {
+      for (const nlohmann::json& shard : stage["shards"]) of_replica.insert(shard["host"]);
+    }
+    EXPECT_EQ(hosts, of_replica.size()) << line;
+    spans |= hosts > 1;
     EXPECT_EQ(gib, "GiB");
     EXPECT_NEAR(memory, std::stod(layout["memory_bytes"].get<std::string>()) / (1 << 30), 0.01);
     near(ttft, layout["ttft_ms"]);
@@ -117,7 +125,7 @@ TEST(SkeinMachinesTest, PlansTableShowsWhatItsJsonHas) {
     idles |= idle > 0;
     exchanges |= exchange > 0;
   }
-  EXPECT_TRUE(idles && exchanges);
+  EXPECT_TRUE(idles && exchanges && spans);
   ASSERT_FALSE(found["rejected"].empty());
   const std::string flat = absl::StrReplaceAll(shown, {{"\n  ", " "}});
   for (const nlohmann::json& rejected : found["rejected"]) {
