@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <limits>
 #include <map>
-#include <set>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 

@@ -125,12 +125,14 @@ void ControlPorts() {
   ASSERT_EQ(listen(taken, 1), 0);
   ASSERT_EQ(getsockname(taken, reinterpret_cast<sockaddr*>(&any), &size), 0);
   const int port = ntohs(any.sin_port);
+  // A replica of two ranks, whose first one gives orders.
+  const std::vector<std::string> flags = {"--layout=tp=2",
+                                          absl::StrCat("--control-ports=", port, "-", port)};
   Cluster cluster({});
-  EXPECT_TRUE(
-      cluster.StartJob(2, {absl::StrCat("--control-ports=", port, "-", port)})
-          .WaitForOutput(absl::StrCat("all ports from ", port, " to ", port), absl::Seconds(30)));
+  EXPECT_TRUE(cluster.StartJob(2, flags).WaitForOutput(
+      absl::StrCat("all ports from ", port, " to ", port), absl::Seconds(30)));
   close(taken);
-  cluster.StartJob(2, {absl::StrCat("--control-ports=", port, "-", port)});
+  cluster.StartJob(2, flags);
   EXPECT_TRUE(cluster.WaitForServing(1));
 }
 
