@@ -37,9 +37,9 @@ absl::Duration TokenReturnTime(const topology::Topology& topology, const Site& l
 absl::Duration AllReduceTime(const topology::Topology& topology, absl::Span<const Site> sites,
                              int64_t bytes, const CoreShare& share = {});
 
-// The same of sites with GPUs that sum by way of their hosts' memory, which no probe measures: copies there
-// and back, and 2 (n - 1) / n of it between the hosts' ranks, on one host at the rate of copies.
-// Where that is not told, as AllReduceTime.
+// The same of sites with GPUs that sum by way of their hosts' memory, which no probe measures:
+// copies there and back, and 2 (n - 1) / n of it between the hosts' ranks, on one host at the rate
+// of copies. Where that is not told, as AllReduceTime.
 absl::Duration HostSumTime(const topology::Topology& topology, absl::Span<const Site> sites,
                            int64_t bytes);
 
