@@ -104,7 +104,7 @@ TEST(SkeinMachinesTest, PlansTableShowsWhatItsJsonHas) {
     row >> name >> ranks >> hosts >> memory >> gib >> ttft >> ms >> tpot >> ms >> rate >> of_rank >>
         idle >> percent >> exchange;
     const auto near = [&](double a, double b) { EXPECT_NEAR(a, b, 0.005 * b + 0.5) << line; };
-    EXPECT_EQ(name, layout["layout"]);
+    EXPECT_EQ(name, layout["layout"].get<std::string>());
     EXPECT_EQ(ranks, layout["ranks"]);
     std::set<std::string> of_replica;
     for (const nlohmann::json& stage : layout["replicas"][0]["stages"]) {
