@@ -143,7 +143,7 @@ grep -q 'tp=2,pp=2' "$work/status.log" && grep -q host1 "$work/status.log" && gr
 generate ROMEO: 32 >"$work/answer" || fail "no answer over two hosts"
 for host in host1 host2; do
   # shellcheck disable=SC2016
-  on "$host" sh -c 'tr "\0" "\n" </proc/$(pgrep -nx worker)/environ' | grep -qx 'NCCL_SOCKET_IFNAME==eth0' || fail "NCCL would take any network on $host"
+  on "$host" sh -c 'tr "\0" "\n" </proc/$(pgrep -nx worker)/environ' | grep -x 'NCCL_SOCKET_IFNAME==eth0' >/dev/null || fail "NCCL would take any network on $host"
 done
 # Each connection between them, the control channel's, too, came to a port of the range.
 on host1 ss -tnH state established >"$work/connections.log"
