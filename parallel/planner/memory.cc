@@ -59,8 +59,8 @@ absl::StatusOr<RankMemory> MemoryOfRank(const model::ModelConfig& model, int32_t
   // Its stage's shards; the stage before and the one behind.
   const bool sums = limits.tp_size > 1;
   const int64_t hops = (layers.begin > 0) + (layers.end < model.num_layers);
-  const bool as_tree = limits.deterministic && limits.tp_size > 2;  // which NCCL's sums are not
-  const bool device_sums = sums && limits.nccl && !as_tree;
+  const bool by_hosts = SumsByHosts(limits.device, limits.deterministic, limits.tp_size);
+  const bool device_sums = sums && limits.nccl && !by_hosts;
   const int64_t over_nccl = limits.nccl ? hops + device_sums : 0;
   if (over_nccl > 0) {
     memory.exchange_bytes = kNcclBytes + (over_nccl - 1) * kNcclGroupBytes;
