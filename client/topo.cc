@@ -172,9 +172,14 @@ void PrintExchanges(const Host& host) {
     for (const topology::ExchangeTime& time : curve.times) {
       times.push_back(absl::StrCat(FormatBytes(time.bytes), " ", ShortTime(time.time)));
     }
-    absl::PrintF("  %-13s  %d %s%s: %s (%s)\n", std::string(topology::ExchangeName(curve.exchange)),
-                 curve.ranks, curve.across ? "hosts" : "ranks", curve.alone ? " alone" : "",
-                 absl::StrJoin(times, ", "),
+    std::string group = absl::StrCat(curve.ranks, curve.alone ? " ranks alone" : " ranks");
+    if (curve.across) {
+      const int32_t each = curve.ranks_per_host;
+      group = absl::StrCat(curve.ranks / each, " hosts",
+                           each > 1 ? absl::StrCat(" of ", each, " ranks") : "");
+    }
+    absl::PrintF("  %-13s  %s: %s (%s)\n", std::string(topology::ExchangeName(curve.exchange)),
+                 group, absl::StrJoin(times, ", "),
                  topology::OriginText(topology::Origin::kMeasured, curve.spread));
   }
 }
@@ -214,7 +219,7 @@ void PrintGpuRates(const std::vector<topology::Gpu>& gpus) {
       if (gpu.to_host.bytes_per_s > 0) {
         absl::PrintF("  copies to its host and back: %s, %s (%s)\n",
                      FormatBytesPerSecond(gpu.to_host.bytes_per_s), ShortTime(gpu.to_host.latency),
-                     std::string(topology::OriginName(gpu.to_host.origin)));
+                     topology::OriginText(gpu.to_host.origin, gpu.to_host.spread));
       }
     }
     i = end;
@@ -230,7 +235,13 @@ void PrintRates(const Host& host) {
   for (const auto& [path, link] : host.links) {
     if (link.bytes_per_s == 0) continue;
     absl::PrintF("%s: %s each way, %s (%s)\n", NameOf(path), FormatBytesPerSecond(link.bytes_per_s),
-                 ShortTime(link.latency), std::string(topology::OriginName(link.origin)));
+                 ShortTime(link.latency), topology::OriginText(link.origin, link.spread));
+  }
+  for (const auto& [first, second, link] : host.interconnect.slow_pairs) {
+    const auto& gpus = host.interconnect.gpus;
+    absl::PrintF("%s and %s: only %s each way, %s (%s)\n", gpus[first].name, gpus[second].name,
+                 FormatBytesPerSecond(link.bytes_per_s), ShortTime(link.latency),
+                 topology::OriginText(link.origin, link.spread));
   }
 }
 
@@ -256,7 +267,7 @@ void Print(const topology::Topology& topology) {
     const std::string& name = topology.fabric.name;
     absl::PrintF("\nbetween hosts: %s%s%s from NIC to NIC, %s (%s)\n", name,
                  name.empty() ? "" : ", ", FormatBytesPerSecond(link.bytes_per_s),
-                 ShortTime(link.latency), std::string(topology::OriginName(link.origin)));
+                 ShortTime(link.latency), topology::OriginText(link.origin, link.spread));
   }
 }
 

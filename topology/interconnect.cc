@@ -1,8 +1,10 @@
 #include "topology/interconnect.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "topology/pci_address.h"
 
 namespace skein::topology {
 
@@ -58,6 +60,32 @@ std::vector<std::vector<int>> Islands(const Interconnect& of, Path longest) {
     }
   }
   return islands;
+}
+
+const LinkRate* SlowLink(const Interconnect& of, int a, int b) {
+  for (const SlowPair& pair : of.slow_pairs) {
+    if (pair.first == std::min(a, b) && pair.second == std::max(a, b)) return &pair.link;
+  }
+  return nullptr;
+}
+
+void TakeSlowPairs(const Interconnect& from, Interconnect& of) {
+  const auto place_of = [&](int32_t gpu) {
+    const std::string address = PciAddress(from.gpus[gpu].bus_id);
+    const auto found = std::find_if(of.gpus.begin(), of.gpus.end(), [&](const Gpu& other) {
+      return !address.empty() && PciAddress(other.bus_id) == address;
+    });
+    return static_cast<int32_t>(found - of.gpus.begin());
+  };
+  const auto gpus = static_cast<int32_t>(of.gpus.size());
+  for (const SlowPair& pair : from.slow_pairs) {
+    const auto [first, second] = std::minmax({place_of(pair.first), place_of(pair.second)});
+    if (second == gpus || SlowLink(of, first, second) != nullptr) continue;
+    of.slow_pairs.push_back({first, second, pair.link});
+  }
+  std::sort(of.slow_pairs.begin(), of.slow_pairs.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.first, a.second) < std::pair(b.first, b.second);
+  });
 }
 
 std::vector<int> NearestNics(const Interconnect& of, int gpu) {

@@ -57,12 +57,22 @@ struct Nic {
   friend bool operator==(const Nic&, const Nic&) = default;
 };
 
+// Two GPUs whose way carries less than others of its path (Host::links), or takes longer.
+struct SlowPair {
+  int32_t first = 0;  // less than `second`
+  int32_t second = 0;
+  LinkRate link;  // of all their NVLinks together
+
+  friend bool operator==(const SlowPair&, const SlowPair&) = default;
+};
+
 struct Interconnect {
   std::vector<Gpu> gpus;
   std::vector<Nic> nics;
   // [gpus + nics][gpus + nics], by GPU, then by NIC. Symmetric.
   std::vector<std::vector<Connection>> connections;
-  int32_t nvswitches = 0;  // that NVLinks pass; 0: none, or not told
+  int32_t nvswitches = 0;            // that NVLinks pass; 0: none, or not told
+  std::vector<SlowPair> slow_pairs;  // by first, then by second GPU, ascending
 
   const Connection& OfGpus(int i, int j) const { return connections[i][j]; }
   const Connection& OfGpuAndNic(int gpu, int nic) const {
@@ -75,6 +85,12 @@ struct Interconnect {
 // GPUs in groups in which each two are connected by NVLink, or by a path no longer than `longest`:
 // where tensor parallelism may go. Each GPU is in the first group that it fits, in their order.
 std::vector<std::vector<int>> Islands(const Interconnect& of, Path longest = Path::kNvlink);
+
+// The own way of a pair that is slow, in whichever order; null: it is as others of its path.
+const LinkRate* SlowLink(const Interconnect& of, int a, int b);
+
+// Makes the slow pairs of `from` those of `of`, whose GPUs have the same addresses of PCI.
+void TakeSlowPairs(const Interconnect& from, Interconnect& of);
 
 // The NICs nearest to a GPU, of which there may be several; none where the node has none.
 std::vector<int> NearestNics(const Interconnect& of, int gpu);

@@ -83,6 +83,7 @@ struct LinkRate {
   Origin origin = Origin::kUnknown;
   absl::Duration latency;
   double bytes_per_s = 0;  // 0: not told
+  double spread = 0;       // DeviceRates'
 
   friend bool operator==(const LinkRate&, const LinkRate&) = default;
 };
@@ -107,7 +108,7 @@ struct ExchangeTime {
 };
 
 // The times of an exchange, by the very code that serves, among `ranks` of one node or, `across`,
-// among one of each of so many nodes.
+// of several, of which each has as many.
 struct ExchangeCurve {
   Exchange exchange = Exchange::kAllReduce;
   int32_t ranks = 2;
@@ -116,6 +117,7 @@ struct ExchangeCurve {
   double spread = 0;                // DeviceRates'
   // Of a node that has fewer cores than ranks: the other groups stood still meanwhile.
   bool alone = false;
+  int32_t ranks_per_host = 1;  // `across`
 
   friend bool operator==(const ExchangeCurve&, const ExchangeCurve&) = default;
 };

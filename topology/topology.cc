@@ -92,7 +92,26 @@ absl::Status CheckRates(const std::string& where, const DeviceRates& rates) {
 
 absl::Status CheckLink(const std::string& where, const LinkRate& link) {
   SKEIN_RETURN_IF_ERROR(CheckAmount(where + ".bytes_per_s", link.bytes_per_s));
+  SKEIN_RETURN_IF_ERROR(CheckAmount(where + ".spread", link.spread));
   return CheckDuration(where + ".latency", link.latency);
+}
+
+absl::Status CheckSlowPairs(const std::string& where, const Interconnect& of) {
+  const auto gpus = static_cast<int32_t>(of.gpus.size());
+  std::pair<int32_t, int32_t> before = {-1, -1};
+  for (size_t i = 0; i < of.slow_pairs.size(); ++i) {
+    const SlowPair& pair = of.slow_pairs[i];
+    const std::string at = absl::StrCat(where, ".slow_pairs[", i, "]");
+    const std::pair<int32_t, int32_t> now = {pair.first, pair.second};
+    if (pair.first < 0 || pair.first >= pair.second || pair.second >= gpus || now <= before) {
+      return Error(at, absl::StrCat("GPUs ", pair.first, " and ", pair.second, " of ", gpus,
+                                    ": pairs go up, the lower GPU first, each once"));
+    }
+    before = now;
+    SKEIN_RETURN_IF_ERROR(CheckLink(at, pair.link));
+    if (pair.link.bytes_per_s == 0) return Error(at, "it carries nothing");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckConnections(const std::string& where, const Interconnect& of) {
@@ -141,12 +160,16 @@ absl::Status CheckInterconnect(const std::string& where, const Interconnect& of)
     SKEIN_RETURN_IF_ERROR(
         CheckAmount(absl::StrCat(where, ".nics[", i, "].bytes_per_s"), of.nics[i].bytes_per_s));
   }
+  SKEIN_RETURN_IF_ERROR(CheckSlowPairs(where, of));
   return CheckConnections(where, of);
 }
 
 absl::Status CheckExchange(const std::string& where, const ExchangeCurve& curve) {
   if (curve.ranks < 2 || curve.ranks > kMaxHosts) {
     return Error(where, absl::StrCat("an exchange of ", curve.ranks, " ranks"));
+  }
+  if (curve.ranks_per_host < 1 || curve.ranks % curve.ranks_per_host != 0) {
+    return Error(where, absl::StrCat(curve.ranks, " ranks, ", curve.ranks_per_host, " of a host"));
   }
   if (curve.times.empty()) return Error(where, "no times");
   SKEIN_RETURN_IF_ERROR(CheckAmount(where + ".spread", curve.spread));

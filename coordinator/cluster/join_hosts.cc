@@ -67,6 +67,7 @@ absl::Status AddGpus(const Host& from, Host& host) {
     std::vector<topology::Connection>& row = joined.connections.emplace_back();
     for (const size_t b : places) row.push_back(whole.connections[a][b]);
   }
+  for (const Host* const of : both) topology::TakeSlowPairs(of->interconnect, joined);
   host.interconnect = std::move(joined);
   // What either has measured: of ways, which are assumed else, and of groups.
   for (const auto& [path, link] : from.links) {
@@ -83,7 +84,8 @@ absl::Status AddGpus(const Host& from, Host& host) {
   for (const topology::ExchangeCurve& curve : from.exchanges) {
     const auto alike = [&](const topology::ExchangeCurve& other) {
       return other.exchange == curve.exchange && other.ranks == curve.ranks &&
-             other.across == curve.across && other.alone == curve.alone;
+             other.across == curve.across && other.alone == curve.alone &&
+             other.ranks_per_host == curve.ranks_per_host;
     };
     if (std::none_of(host.exchanges.begin(), host.exchanges.end(), alike)) {
       host.exchanges.push_back(curve);

@@ -65,6 +65,17 @@ TEST(JoinHostsTest, GpusOfSeveralJobsAreConnectedAsTheWholeHostIs) {
   SKEIN_EXPECT_OK(topology::CheckTopology(joined));
 }
 
+// By their addresses: each job counts its GPUs from 0.
+TEST(JoinHostsTest, SlowPairsOfEachJobStayBetweenTheirGpus) {
+  const topology::LinkRate slow = {topology::Origin::kMeasured, absl::Microseconds(9), 1e9};
+  Topology first = Job({2, 7}), second = Job({0, 5});
+  first.hosts[0].interconnect.slow_pairs = {{0, 1, slow}};
+  second.hosts[0].interconnect.slow_pairs = {{0, 1, slow}};
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Topology joined, JoinHosts({first, second}));
+  const std::vector<topology::SlowPair> both = {{0, 1, slow}, {2, 3, slow}};
+  EXPECT_EQ(joined.hosts[0].interconnect.slow_pairs, both);
+}
+
 TEST(JoinHostsTest, OneThatHasAllIsTheWhole) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const Topology joined,
                              JoinHosts({Job({3}, /*tells_of_others=*/false),

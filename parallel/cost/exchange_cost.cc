@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -74,23 +74,29 @@ bool OnOneHost(absl::Span<const Site> sites) {
                      [&](const Site& site) { return site.host == sites.front().host; });
 }
 
-bool OnHostsOfTheirOwn(absl::Span<const Site> sites) {
-  std::set<int32_t> hosts;
-  return std::all_of(sites.begin(), sites.end(),
-                     [&](const Site& site) { return hosts.insert(site.host).second; });
+// 0: unlike numbers.
+int32_t RanksOfEachHost(absl::Span<const Site> sites) {
+  std::map<int32_t, int32_t> of_hosts;
+  for (const Site& site : sites) ++of_hosts[site.host];
+  const int32_t first = of_hosts.begin()->second;
+  return std::all_of(of_hosts.begin(), of_hosts.end(),
+                     [&](const auto& of) { return of.second == first; })
+             ? first
+             : 0;
 }
 
-// By the curve of just so many ranks of one host, or of one of each host, or none. Ranks with cores
-// of their own take what was measured of a group alone, where there is such a curve.
+// By the curve of just so many ranks of one host, or of as many hosts that have as many each, or
+// none. Ranks with cores of their own take what was measured of a group alone, where there is such
+// a curve.
 std::optional<absl::Duration> Measured(const topology::Topology& topology, Exchange exchange,
                                        absl::Span<const Site> sites, int64_t bytes,
                                        const CoreShare& share) {
   const bool across = !OnOneHost(sites);
-  if (across && !OnHostsOfTheirOwn(sites)) return std::nullopt;
+  const int32_t of_each = across ? RanksOfEachHost(sites) : 1;
   const topology::ExchangeCurve* found = nullptr;
   for (const topology::ExchangeCurve& curve : topology.hosts[sites.front().host].exchanges) {
     if (curve.exchange == exchange && curve.across == across &&
-        curve.ranks == static_cast<int32_t>(sites.size()) &&
+        curve.ranks == static_cast<int32_t>(sites.size()) && curve.ranks_per_host == of_each &&
         (curve.alone ? share.of_a_core >= 1 : found == nullptr)) {
       found = &curve;
     }
@@ -209,7 +215,7 @@ double ShareOfMeasured(
   if (front.gpu < 0 || !OnOneHost(sites)) return 1;
   const topology::Interconnect& of = topology.hosts[front.host].interconnect;
   std::vector<Site> first;
-  bool alike = true;
+  bool alike = of.slow_pairs.empty();
   for (size_t i = 0; i < sites.size(); ++i) {
     first.push_back({front.host, static_cast<int32_t>(i)});
     for (size_t j = 0; j < i; ++j) {
@@ -226,6 +232,8 @@ LinkRate LinkBetween(const topology::Topology& topology, const Site& a, const Si
   const Host& host = topology.hosts[a.host];
   if (a.host == b.host) {
     if (a.gpu < 0 || b.gpu < 0) return LinkOfHost(host, {});
+    const LinkRate* const own = topology::SlowLink(host.interconnect, a.gpu, b.gpu);
+    if (own != nullptr) return *own;
     return LinkOfHost(host, host.interconnect.OfGpus(a.gpu, b.gpu));
   }
   LinkRate link = topology.fabric.link;

@@ -11,7 +11,8 @@
 
 namespace skein::cost {
 
-// Of all links of one pair together. Needs rates (CheckComplete), and a fabric between hosts.
+// Of all links of one pair together: its own where it is a slow one, else its path's. Needs rates
+// (CheckComplete), and a fabric between hosts.
 topology::LinkRate LinkBetween(const topology::Topology& topology, const Site& a, const Site& b);
 
 // kAsleep: who receives has waited for so long that it sleeps; on cores it must be woken. kAwake:

@@ -32,6 +32,24 @@ TEST(ExchangeCostTest, ASlowNicBindsAFastFabric) {
   EXPECT_EQ(LinkBetween(two, {1, 3}, {0, 0}).bytes_per_s, 1e9);
 }
 
+// A pair that was measured to be slow binds its messages, and sums over it where no ring is without
+// it.
+TEST(ExchangeCostTest, SlowPairsHaveTheirOwnWay) {
+  Topology dgx = *MakePreset("dgx-h100");
+  const std::vector<Site> two = {{0, 2}, {0, 5}};
+  const absl::Duration before = AllReduceTime(dgx, two, 450'000'000);
+  const topology::LinkRate slow = {topology::Origin::kMeasured, absl::Microseconds(7), 45e9};
+  dgx.hosts[0].interconnect.slow_pairs = {{2, 5, slow}};
+  EXPECT_EQ(LinkBetween(dgx, {0, 5}, {0, 2}), slow);
+  EXPECT_EQ(LinkBetween(dgx, {0, 2}, {0, 4}).bytes_per_s, 450e9);
+  EXPECT_NEAR(Us(SendTime(dgx, {0, 2}, {0, 5}, 45'000)), 7 + 1, 1e-9);
+  EXPECT_GT(AllReduceTime(dgx, two, 450'000'000), 9 * before);
+  // Of the first two GPUs, which are well, as a probe measured them.
+  dgx.hosts[0].exchanges = {{Exchange::kAllReduce, 2, false, {{450'000'000, before}}}};
+  EXPECT_EQ(AllReduceTime(dgx, std::vector<Site>{{0, 0}, {0, 1}}, 450'000'000), before);
+  EXPECT_GT(AllReduceTime(dgx, two, 450'000'000), 9 * before);
+}
+
 // By hand: 3 us a hop and 450 GB/s each way.
 TEST(ExchangeCostTest, SumsTakeOneShotOrARing) {
   const Topology dgx = *MakePreset("dgx-h100");
@@ -113,11 +131,16 @@ TEST(ExchangeCostTest, CurvesThatWereMeasuredCount) {
   EXPECT_NEAR(Us(AllReduceTime(dgx, two, 1500)), 6, 1e-9);
   EXPECT_NEAR(Us(AllReduceTime(dgx, two, 4000)), 20, 1e-9);
   EXPECT_NEAR(Us(AllReduceTime(dgx, two, 6000)), 33, 1e-9);  // on by the last two
-  // Alike links; and two ranks of each of two hosts, which no curve is of.
+  // Alike links; and two ranks of each of two hosts, of which a curve is behind another of four.
   EXPECT_EQ(AllReduceTime(dgx, std::vector<Site>{{0, 5}, {0, 2}}, 1500),
             AllReduceTime(dgx, two, 1500));
   dgx.hosts[0].exchanges.push_back({Exchange::kAllReduce, 4, true, {{1000, us(1)}}});
-  EXPECT_GT(AllReduceTime(dgx, std::vector<Site>{{0, 0}, {0, 1}, {1, 0}, {1, 1}}, 1000), us(1));
+  const std::vector<Site> four = {{0, 0}, {0, 1}, {1, 0}, {1, 1}};
+  EXPECT_GT(AllReduceTime(dgx, four, 1000), us(1));
+  dgx.hosts[0].exchanges.push_back(
+      {Exchange::kAllReduce, 4, true, {{1000, us(77)}}, 0, false, /*ranks_per_host=*/2});
+  EXPECT_EQ(AllReduceTime(dgx, four, 1000), us(77));
+  EXPECT_NE(AllReduceTime(dgx, std::vector<Site>{{0, 0}, {0, 1}, {0, 2}, {1, 1}}, 1000), us(77));
   const std::vector<Site> across = {{0, 0}, {1, 0}};
   EXPECT_NEAR(Us(AllReduceTime(dgx, across, 9000)), 50, 1e-9);
   const std::vector<Site> three = {{0, 0}, {0, 1}, {0, 2}};

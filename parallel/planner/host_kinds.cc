@@ -76,7 +76,8 @@ bool FiguresAgree(const DeviceRates& a, const DeviceRates& b) {
 
 bool CurvesAgree(const ExchangeCurve& a, const ExchangeCurve& b) {
   return a.exchange == b.exchange && a.ranks == b.ranks && a.across == b.across &&
-         a.alone == b.alone && Each(a.times, b.times, [](const auto& x, const auto& y) {
+         a.alone == b.alone && a.ranks_per_host == b.ranks_per_host &&
+         Each(a.times, b.times, [](const auto& x, const auto& y) {
            return x.bytes == y.bytes && TimesAgree(x.time, y.time);
          });
 }
@@ -86,6 +87,10 @@ bool HostsAgree(const Host& a, const Host& b) {
          BytesAgree(a.memory_bytes, b.memory_bytes) &&
          a.interconnect.connections == b.interconnect.connections &&
          a.interconnect.nvswitches == b.interconnect.nvswitches &&
+         Each(a.interconnect.slow_pairs, b.interconnect.slow_pairs,
+              [](const auto& x, const auto& y) {
+                return x.first == y.first && x.second == y.second && LinksAgree(x.link, y.link);
+              }) &&
          Each(a.interconnect.gpus, b.interconnect.gpus,
               [](const Gpu& x, const Gpu& y) {
                 return x.model == y.model && BytesAgree(x.memory_bytes, y.memory_bytes) &&

@@ -151,6 +151,7 @@ void Write(const topology::LinkRate& link, v1::LinkRate& wire) {
   wire.set_origin(std::string(topology::OriginName(link.origin)));
   wire.set_latency_us(absl::ToDoubleMicroseconds(link.latency));
   wire.set_bytes_per_s(link.bytes_per_s);
+  wire.set_spread(link.spread);
 }
 
 absl::StatusOr<topology::LinkRate> Read(const v1::LinkRate& wire) {
@@ -158,6 +159,7 @@ absl::StatusOr<topology::LinkRate> Read(const v1::LinkRate& wire) {
   SKEIN_ASSIGN_OR_RETURN(link.origin, ParseOrigin(wire.origin(), "origin"));
   link.latency = absl::Microseconds(wire.latency_us());
   link.bytes_per_s = wire.bytes_per_s();
+  link.spread = wire.spread();
   return link;
 }
 
@@ -189,6 +191,12 @@ void Write(const topology::Interconnect& of, v1::Interconnect& wire) {
     wire.add_islands()->mutable_gpus()->Add(island.begin(), island.end());
   }
   wire.set_nvswitches(of.nvswitches);
+  for (const topology::SlowPair& pair : of.slow_pairs) {
+    v1::Interconnect::SlowPair& to = *wire.add_slow_pairs();
+    to.set_first(pair.first);
+    to.set_second(pair.second);
+    Write(pair.link, *to.mutable_link());
+  }
 }
 
 absl::StatusOr<topology::Interconnect> Read(const v1::Interconnect& wire, int64_t& left) {
@@ -228,6 +236,12 @@ absl::StatusOr<topology::Interconnect> Read(const v1::Interconnect& wire, int64_
     }
   }
   of.nvswitches = wire.nvswitches();
+  for (int i = 0; i < wire.slow_pairs_size(); ++i) {
+    const v1::Interconnect::SlowPair& pair = wire.slow_pairs(i);
+    absl::StatusOr<topology::LinkRate> link = Read(pair.link());
+    if (!link.ok()) return Annotate(link.status(), absl::StrCat("slow_pairs[", i, "]"));
+    of.slow_pairs.push_back({pair.first(), pair.second(), *link});
+  }
   return of;
 }
 
@@ -263,6 +277,7 @@ v1::Host ToProto(const topology::Host& host) {
     to.set_across(curve.across);
     to.set_spread(curve.spread);
     to.set_alone(curve.alone);
+    if (curve.across) to.set_ranks_per_host(curve.ranks_per_host);
     for (const topology::ExchangeTime& time : curve.times) {
       v1::ExchangeCurve::Time& point = *to.add_times();
       point.set_bytes(time.bytes);
@@ -278,7 +293,8 @@ absl::Status ReadExchanges(const v1::Host& wire, topology::Host& host) {
     topology::ExchangeCurve curve{.ranks = from.ranks(),
                                   .across = from.across(),
                                   .spread = from.spread(),
-                                  .alone = from.alone()};
+                                  .alone = from.alone(),
+                                  .ranks_per_host = std::max(1, from.ranks_per_host())};
     SKEIN_ASSIGN_OR_RETURN(curve.exchange,
                            Named(kExchanges, topology::ExchangeName, from.exchange(),
                                  absl::StrCat("exchanges[", i, "].exchange")));

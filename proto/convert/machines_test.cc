@@ -31,11 +31,21 @@ topology::Topology Full() {
       {{1, absl::Microseconds(12), absl::Microseconds(3)},
        {64, absl::Microseconds(80), absl::Microseconds(9)}},
       0.0625,
-      {{1, 2e9, 3e9}, {8, 4e9, 6e9}},
+      {{1, 2e9, 3e9, 1 << 20}, {8, 4e9, 6e9, 1 << 21}},
       7e9};
-  host.interconnect.gpus[0].to_host = {topology::Origin::kMeasured, absl::Microseconds(9), 5e10};
-  host.exchanges = {{topology::Exchange::kAllGather, 4, true, {{1024, absl::Microseconds(40)}}},
-                    {topology::Exchange::kSendReceive, 2, false, {{1, absl::Nanoseconds(1500)}}}};
+  host.interconnect.gpus[0].to_host = {topology::Origin::kMeasured, absl::Microseconds(9), 5e10,
+                                       0.03};
+  host.interconnect.slow_pairs = {
+      {1, 2, {topology::Origin::kMeasured, absl::Microseconds(19), 5e8, 0.25}}};
+  host.links[0].second.spread = 0.125;
+  using topology::Exchange;
+  host.exchanges = {
+      {Exchange::kAllReduce, 4, true, {{1024, absl::Microseconds(90)}}, 0.5, false, 2},
+      {Exchange::kAllReduce, 2, false, {{1024, absl::Microseconds(9)}}, 0.25, /*alone=*/true},
+      {Exchange::kAllGather, 4, true, {{1024, absl::Microseconds(40)}}},
+      {Exchange::kSendReceive, 2, false, {{1, absl::Nanoseconds(1500)}}},
+      {Exchange::kSendToAwake, 2, false, {{1, absl::Nanoseconds(500)}}},
+      {Exchange::kTokenReturn, 2, false, {{4, absl::Microseconds(70)}}}};
   host.interconnect.gpus[0].bus_id = "0000:06:00.0";
   host.interconnect.nics[0].device = "mlx5_0";
   host.interconnect.nics[0].bus_id = "0000:05:00.0";

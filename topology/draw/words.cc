@@ -224,6 +224,11 @@ std::vector<std::string> WayFacts(const Host& host) {
     }
     facts.push_back(std::move(words));
   }
+  for (const auto& [first, second, link] : host.interconnect.slow_pairs) {
+    const std::vector<Gpu>& gpus = host.interconnect.gpus;
+    facts.push_back(absl::StrCat(gpus[first].name, " and ", gpus[second].name, " only ",
+                                 ShortRate(link.bytes_per_s), ", ", LatencyWords(link.latency)));
+  }
   if (std::string origin = OriginWords(host); !origin.empty()) facts.push_back(std::move(origin));
   return facts;
 }

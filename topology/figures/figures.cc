@@ -49,6 +49,7 @@ absl::Status TakeFigures(const Topology& given, Topology& mine) {
   }
   to.core_rates = from.core_rates;
   to.links = from.links;
+  TakeSlowPairs(from.interconnect, to.interconnect);
   to.exchanges = from.exchanges;
   taken.fabric = given.fabric;
   mine = std::move(taken);

@@ -1,6 +1,7 @@
 #include "topology/figures/figures.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/test_util.h"
@@ -46,7 +47,9 @@ Topology Bare(const std::string& name, int gpus) {
 }
 
 TEST(FiguresTest, AHostTakesThoseOfItsName) {
-  const Topology given = Given();
+  Topology given = Given();
+  const LinkRate slow = {Origin::kMeasured, absl::Microseconds(9), 1e9};
+  given.hosts[1].interconnect.slow_pairs = {{0, 1, slow}, {1, 2, slow}};  // one GPU is not there
   Topology mine = Bare("node1", 2);
   mine.hosts[0].memory_bytes = 12345;
   SKEIN_ASSERT_OK(TakeFigures(given, mine));
@@ -56,6 +59,7 @@ TEST(FiguresTest, AHostTakesThoseOfItsName) {
   EXPECT_EQ(of.interconnect.gpus[1].rates, given.hosts[1].interconnect.gpus[1].rates);
   EXPECT_EQ(of.interconnect.gpus[1].to_host, given.hosts[1].interconnect.gpus[1].to_host);
   EXPECT_EQ(of.links, given.hosts[1].links);
+  EXPECT_EQ(of.interconnect.slow_pairs, (std::vector<SlowPair>{{0, 1, slow}}));
   // What is there now stays, figures aside.
   EXPECT_EQ(of.memory_bytes, 12345);
   EXPECT_EQ(of.interconnect.gpus.size(), 2U);

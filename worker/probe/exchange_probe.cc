@@ -249,10 +249,12 @@ class ExchangeProbe {
                              }));
       if (!idle) Add(gathers, bytes, gather.median / calls, gather.spread);
     }
-    // Ranks of a host that had no part know them from its first one.
-    const int first = places_.FirstOf(host());
+    // Ranks of a host that had no part know them from its first one; hosts without one, from the
+    // first host.
     for (const ExchangeCurve* const curve : {&sums, &gathers}) {
       SKEIN_ASSIGN_OR_RETURN(const std::vector<ExchangeCurve> all, GatherCurves(mpi_, *curve));
+      int first = places_.FirstOf(host());
+      if (like.across && all[first].times.empty()) first = 0;
       // A host with fewer ranks has no such group.
       if (all[first].times.empty() || (like.alone && !crowded_)) continue;
       probed_.curves.push_back(all[first]);
@@ -383,22 +385,17 @@ class ExchangeProbe {
   }
 
   void AddPair(int first, int second, const ExchangeCurve& curve) {
-    const topology::ExchangeTime& most = curve.times.back();
-    const topology::ExchangeTime& fewer = curve.times[curve.times.size() - 2];
-    const double longer = std::max(absl::ToDoubleSeconds(most.time - fewer.time), 1e-9);
-    const double carried = static_cast<double>(most.bytes - fewer.bytes);
-    probed_.pairs.push_back(
-        {first, second, {topology::Origin::kMeasured, curve.times.front().time, carried / longer}});
+    probed_.pairs.push_back({first, second, LinkOfMessages(curve)});
   }
 
   absl::Status TimeAcross() {
     Say("exchanges between hosts");
-    SKEIN_RETURN_IF_ERROR(TimeSums(PlanOf(mpi_.size(), places_.hosts(), /*stages=*/false,
-                                          [&](int rank) -> Seat {
-                                            if (places_.local[rank] > 0) return {};
-                                            return {0, places_.host[rank]};
-                                          }),
-                                   {.ranks = places_.hosts(), .across = true}));
+    for (const AcrossShape& shape : places_.GroupsAcross()) {
+      SKEIN_RETURN_IF_ERROR(TimeSums(
+          PlanOf(mpi_.size(), shape.ranks(), /*stages=*/false,
+                 [&](int rank) { return SeatAcross(places_, rank, shape); }),
+          {.ranks = shape.ranks(), .across = true, .ranks_per_host = shape.ranks_per_host}));
+    }
     // Pairs of hosts at the same time, and each host in some pair: the slowest one counts, since
     // any may be where a plan cuts.
     ExchangeCurve slowest;

@@ -11,6 +11,7 @@
 #include "topology/rates.h"
 #include "worker/device.h"
 #include "worker/device_comm.h"
+#include "worker/probe/host_links.h"
 
 namespace skein::worker {
 
@@ -22,17 +23,11 @@ struct ExchangeProbeOptions {
   std::function<void(std::string_view)> progress;
 };
 
-// A way between two ranks of one host, by their places among that host's ranks.
-struct PairRate {
-  int first = 0;
-  int second = 0;
-  topology::LinkRate rate;
-};
-
 struct ProbedExchanges {
   // Within this host, by groups of 2, 4, 8, ... ranks, and of as many as leave none of some host
   // over, as far as it has so many: of all groups at once and, where it has fewer cores than ranks,
-  // of one `alone`; and `across`, of one rank of each host, and of two, which are the slowest pair.
+  // of one `alone`; and `across`: sums of the groups over hosts (Places::GroupsAcross), and
+  // messages of the slowest pair of hosts.
   std::vector<topology::ExchangeCurve> curves;
   std::vector<PairRate> pairs;  // of this host
 };

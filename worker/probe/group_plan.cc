@@ -39,6 +39,17 @@ std::vector<int> Places::GroupSizes() const {
   return sizes;
 }
 
+std::vector<AcrossShape> Places::GroupsAcross() const {
+  std::vector<AcrossShape> shapes;
+  const int least = *std::min_element(of_hosts.begin(), of_hosts.end());
+  for (int count = 2; count <= hosts(); ++count) {
+    if (count != hosts() && !IsPowerOfTwo(count)) continue;
+    shapes.push_back({count, 1});
+    if (least > 1 && least == most_local()) shapes.push_back({count, least});
+  }
+  return shapes;
+}
+
 int Places::FirstOf(int of_host) const {
   return static_cast<int>(std::find(host.begin(), host.end(), of_host) - host.begin());
 }
@@ -60,6 +71,13 @@ Seat SeatOnHost(const Places& places, int rank, int size, bool one_group) {
   const int groups = places.of_hosts[places.host[rank]] / size;
   if (at >= (one_group ? std::min(groups, 1) : groups) * size) return {};
   return {places.host[rank] * places.most_local() + at / size, at % size};
+}
+
+Seat SeatAcross(const Places& places, int rank, const AcrossShape& shape) {
+  const int host = places.host[rank], at = places.local[rank];
+  const int group = host / shape.hosts;
+  if (at >= shape.ranks_per_host || (group + 1) * shape.hosts > places.hosts()) return {};
+  return {group, host % shape.hosts * shape.ranks_per_host + at};
 }
 
 Seat SeatInPair(const Places& places, int rank, int round) {

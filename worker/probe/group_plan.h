@@ -9,6 +9,15 @@
 
 namespace skein::worker {
 
+// Groups of `hosts` neighbours, of which each has `ranks_per_host` in it.
+struct AcrossShape {
+  int hosts = 0;
+  int ranks_per_host = 1;
+
+  int ranks() const { return hosts * ranks_per_host; }
+  friend bool operator==(const AcrossShape&, const AcrossShape&) = default;
+};
+
 // Where ranks are: hosts in the order of their first rank, ranks of a host by rank.
 struct Places {
   std::vector<int> host;      // [size]
@@ -26,6 +35,9 @@ struct Places {
   // host over, and powers of two, of which plans have shards where others do not divide the ranks,
   // too.
   std::vector<int> GroupSizes() const;
+  // Of the groups over hosts that a plan may sum in: over powers of two of them and over all, one
+  // rank of each and, where hosts have as many, all of their ranks.
+  std::vector<AcrossShape> GroupsAcross() const;
 };
 
 // Whom one of `count` meets in a round; -1: nobody. In count - 1 rounds (one more where count is
@@ -40,6 +52,9 @@ struct Seat {
 // Where a rank of a host is, if each host has as many groups of `size` of its first ranks as it
 // can, or one where it can.
 Seat SeatOnHost(const Places& places, int rank, int size, bool one_group = false);
+
+// Where a rank is, if there are as many groups of a shape as can be.
+Seat SeatAcross(const Places& places, int rank, const AcrossShape& shape);
 
 // The same for pairs that meet in a round (PartnerIn) of their host.
 Seat SeatInPair(const Places& places, int rank, int round);

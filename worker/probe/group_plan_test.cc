@@ -34,6 +34,30 @@ TEST(PartnerInTest, EachMeetsEachOnce) {
   }
 }
 
+// Of two, of four and of all hosts, by one rank of each and by all; neighbours first.
+TEST(PlacesTest, GroupsGoOverHosts) {
+  const Places even(std::vector<int>{0, 0, 1, 1, 2, 2, 3, 3, 4, 4});
+  EXPECT_EQ(even.GroupsAcross(),
+            (std::vector<AcrossShape>{{2, 1}, {2, 2}, {4, 1}, {4, 2}, {5, 1}, {5, 2}}));
+  EXPECT_EQ(Places(std::vector<int>{0, 0, 1}).GroupsAcross(), (std::vector<AcrossShape>{{2, 1}}));
+  EXPECT_EQ(Places(std::vector<int>{0, 1}).GroupsAcross(), (std::vector<AcrossShape>{{2, 1}}));
+  EXPECT_TRUE(Places(std::vector<int>{0, 0}).GroupsAcross().empty());
+  const auto places = [&](const AcrossShape& shape) {
+    std::map<int, std::vector<int>> groups;
+    for (int rank = 0; rank < 10; ++rank) {
+      const Seat seat = SeatAcross(even, rank, shape);
+      if (seat.group < 0) continue;
+      EXPECT_EQ(seat.place, groups[seat.group].size());
+      groups[seat.group].push_back(rank);
+    }
+    return groups;
+  };
+  using Groups = std::map<int, std::vector<int>>;
+  EXPECT_EQ(places({2, 1}), (Groups{{0, {0, 2}}, {1, {4, 6}}}));  // the fifth is left over
+  EXPECT_EQ(places({2, 2}), (Groups{{0, {0, 1, 2, 3}}, {1, {4, 5, 6, 7}}}));
+  EXPECT_EQ(places({5, 1}), (Groups{{0, {0, 2, 4, 6, 8}}}));
+}
+
 TEST(PlacesTest, HostsWithFewerRanksHaveFewerGroups) {
   const Places places(std::vector<int>{0, 0, 1, 0, 0, 1, 2});  // four, two and one
   EXPECT_EQ(places.hosts(), 3);

@@ -34,6 +34,7 @@
 #include "worker/probe/attention_probe.h"
 #include "worker/probe/exchange_probe.h"
 #include "worker/probe/group_plan.h"
+#include "worker/probe/host_links.h"
 #include "worker/probe/layer_probe.h"
 #include "worker/probe/mean_rates.h"
 #include "worker/probe/samples.h"
@@ -45,7 +46,6 @@ namespace {
 
 using topology::Host;
 using topology::Origin;
-using topology::Path;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 // Virtual machines show the cache of all of their host.
@@ -85,7 +85,7 @@ class HostProbe {
                                                  .cores = host_.cores,
                                                  .progress = options_.progress}));
     host_.exchanges = std::move(exchanges.curves);
-    SetLinks(exchanges.pairs);
+    SetLinks(exchanges.pairs, host_);
     SetFabric();
     if (!is_gpu() || mpi_.size() == 1) return absl::OkStatus();
     absl::StatusOr<BenchDevice> gpu = Gpu();
@@ -285,6 +285,7 @@ class HostProbe {
     SKEIN_ASSIGN_OR_RETURN(void* const memory, timer->Memory(kLarge));
     SKEIN_ASSIGN_OR_RETURN(const absl::Span<std::byte> pinned, copies->Buffer(kLarge));
     const auto wait = [] { return absl::OkStatus(); };
+    double spread = 0;
     const auto time = [&](int64_t bytes, bool back) -> absl::StatusOr<double> {
       std::vector<double> seconds;
       const View device = {memory, DType::kU8, 1, bytes};
@@ -295,7 +296,9 @@ class HostProbe {
                                   : copies->ToDevice(pinned.data(), device, timer->stream(), wait));
         seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin));
       }
-      return Summarise(std::move(seconds)).median;
+      const Sampled sampled = Summarise(std::move(seconds));
+      spread = std::max(spread, sampled.spread);
+      return sampled.median;
     };
     double latency = 0, slowest = 0;
     for (const bool back : {false, true}) {
@@ -305,7 +308,7 @@ class HostProbe {
       slowest = std::max(slowest, std::max(large - small, large / 2));
     }
     gpu.to_host = {Origin::kMeasured, absl::Seconds(latency),
-                   static_cast<double>(kLarge - kSmall) / slowest};
+                   static_cast<double>(kLarge - kSmall) / slowest, spread};
     return absl::OkStatus();
   }
 
@@ -324,12 +327,6 @@ class HostProbe {
         gpu->rates = other.rates;
         gpu->to_host = other.to_host;
       }
-    }
-    // By their places among the host's ranks.
-    SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> addresses,
-                           comm::GatherStrings(mpi_.world(), options_.device.pci_address));
-    for (int rank = 0; rank < mpi_.size(); ++rank) {
-      if (mpi_.host_of(rank) == mpi_.host_of(mpi_.rank())) places_.push_back(addresses[rank]);
     }
     return absl::OkStatus();
   }
@@ -400,46 +397,10 @@ class HostProbe {
 
   // --- Links ---
 
-  Path PathOf(const PairRate& pair) {
-    if (!is_gpu()) return Path::kSelf;
-    const auto& gpus = host_.interconnect.gpus;
-    const auto first = GpuAt(places_[pair.first]) - gpus.data();
-    const auto second = GpuAt(places_[pair.second]) - gpus.data();
-    return host_.interconnect.OfGpus(static_cast<int>(first), static_cast<int>(second)).path;
-  }
-
-  // The median pair of each path.
-  void SetLinks(const std::vector<PairRate>& pairs) {
-    for (const Path path : {Path::kSelf, Path::kNvlink, Path::kSwitch, Path::kSwitches,
-                            Path::kBridge, Path::kNode, Path::kSystem}) {
-      std::vector<topology::LinkRate> rates;
-      for (const PairRate& pair : pairs) {
-        if (PathOf(pair) != path) continue;
-        rates.push_back(pair.rate);
-        if (path != Path::kNvlink) continue;
-        const auto& gpus = host_.interconnect.gpus;
-        const auto first = GpuAt(places_[pair.first]) - gpus.data();
-        const auto second = GpuAt(places_[pair.second]) - gpus.data();
-        rates.back().bytes_per_s /=
-            host_.interconnect.OfGpus(static_cast<int>(first), static_cast<int>(second)).nvlinks;
-      }
-      if (rates.empty()) continue;
-      std::nth_element(rates.begin(), rates.begin() + rates.size() / 2, rates.end(),
-                       [](const auto& a, const auto& b) { return a.bytes_per_s < b.bytes_per_s; });
-      host_.links.push_back({path, rates[rates.size() / 2]});
-    }
-  }
-
   void SetFabric() {
     for (const topology::ExchangeCurve& curve : host_.exchanges) {
       if (!curve.across || curve.exchange != topology::Exchange::kSendReceive) continue;
-      const auto& times = curve.times;
-      const auto& last = times[times.size() - 1];
-      const auto& before = times[times.size() - 2];
-      const absl::Duration longer = std::max(last.time - before.time, absl::Nanoseconds(1));
-      topology_.fabric.link = {
-          Origin::kMeasured, times.front().time,
-          static_cast<double>(last.bytes - before.bytes) / absl::ToDoubleSeconds(longer)};
+      topology_.fabric.link = LinkOfMessages(curve);
     }
   }
 
@@ -449,7 +410,6 @@ class HostProbe {
   Host& host_;
   std::unique_ptr<comm::Communicator> beside_;  // who measures cores at once; or null
   std::optional<kernels::ReadProbe> reads_;     // of the largest working set
-  std::vector<std::string> places_;             // PCI addresses of the host's ranks
 };
 
 }  // namespace
