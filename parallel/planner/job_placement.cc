@@ -25,9 +25,8 @@ std::vector<ReplicaRanks> ByNode(const topology::Machine& machine) {
 
 }  // namespace
 
-std::vector<ReplicaRanks> PlaceJob(const topology::Machine& machine,
-                                   const topology::Topology& topology, int32_t tp_size,
-                                   int32_t pp_size) {
+std::vector<ReplicaRanks> PlaceJob(const topology::Machine& machine, Placer& placer,
+                                   int32_t tp_size, int32_t pp_size) {
   std::vector<std::vector<int32_t>> ranks = ByNode(machine);
   const bool cores = SharesCores(machine);
   std::vector<std::vector<cost::Site>> sites(ranks.size());
@@ -39,7 +38,7 @@ std::vector<ReplicaRanks> PlaceJob(const topology::Machine& machine,
   std::vector<size_t> taken(ranks.size(), 0);  // of a node's cores
   std::vector<ReplicaRanks> replicas;
   for (const auto& stages :
-       PlaceReplicas(TensorGroups(topology, std::move(sites), tp_size), pp_size)) {
+       placer.Replicas(placer.TensorGroups(std::move(sites), tp_size), pp_size)) {
     ReplicaRanks& replica = replicas.emplace_back();
     for (const Group& stage : stages) {
       for (const cost::Site& site : stage) {

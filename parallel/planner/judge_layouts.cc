@@ -16,6 +16,7 @@
 #include "parallel/planner/goal.h"
 #include "parallel/planner/job_placement.h"
 #include "parallel/planner/pipeline_depths.h"
+#include "parallel/planner/placer.h"
 #include "parallel/planner/predict_plan.h"
 #include "parallel/planner/replica_search.h"
 
@@ -37,6 +38,7 @@ class LayoutJudge {
       : job_(job),
         request_(request),
         may_idle_(MayIdle(job, request)),
+        placer_(job.topology),
         splits_({.topology = job.topology,
                  .model = job.model,
                  .workload = job.workload,
@@ -84,7 +86,7 @@ class LayoutJudge {
   void Judge(int32_t tp_size, int32_t pp_size, bool whole) {
     std::vector<ReplicaRanks> placed;  // of what cannot be, no places are looked for
     if (CheckTensorParallel(job_.model, tp_size, ep_size()).ok()) {
-      placed = PlaceJob(job_.machine, job_.topology, tp_size, pp_size);
+      placed = PlaceJob(job_.machine, placer_, tp_size, pp_size);
     }
     const auto most = static_cast<int32_t>(placed.size());
     const int32_t all = whole ? job_.ranks() / (tp_size * pp_size) : 0;
@@ -161,6 +163,7 @@ class LayoutJudge {
   const Job& job_;
   const LayoutRequest& request_;
   const bool may_idle_;
+  Placer placer_;
   ReplicaSearch splits_;
   std::vector<Candidate> candidates_;
   int32_t fewest_ = 0;    // stages of these shards that hold the model; 0: none yet

@@ -159,7 +159,8 @@ TEST(PlanJob, RanksThatWouldSlowTheOthersIdleWhereThatIsMeasured) {
 TEST(RanksOfReplicas, FewReplicasOnCoresAreFarApart) {
   const auto machine = Machine({{{"a", 2, kGiB}, 2}, {{"b", 2, kGiB}, 2}});
   const topology::Topology topology = topology::TopologyOf(machine);
-  const auto replicas = PlaceJob(machine, topology, 1, 1);
+  Placer placer(topology);
+  const auto replicas = PlaceJob(machine, placer, 1, 1);
   EXPECT_THAT(RanksOfReplicas(machine, replicas, 2), ElementsAre(0, 2));
   EXPECT_THAT(RanksOfReplicas(machine, replicas, 3), ElementsAre(0, 2, 1));
   EXPECT_THAT(RanksOfReplicas(machine, replicas, 4), ElementsAre(0, 1, 2, 3));

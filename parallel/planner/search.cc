@@ -20,6 +20,7 @@
 #include "parallel/planner/memory.h"
 #include "parallel/planner/pipeline_depths.h"
 #include "parallel/planner/placement.h"
+#include "parallel/planner/placer.h"
 #include "parallel/planner/replica_search.h"
 
 namespace skein::plan {
@@ -68,6 +69,7 @@ class Search {
         model_(model),
         task_(task),
         replica_task_(replica_task),
+        placer_(topology),
         replicas_(replica_task) {
     const auto hosts = static_cast<int32_t>(topology.hosts.size());
     if (replica_task_.device == DeviceKind::kCpu) {
@@ -105,7 +107,7 @@ class Search {
         Reject({tp, 1, sites_ / tp, ep_size()}, can_be);
         continue;
       }
-      SearchPipelines(tp, TensorGroups(topology_, SitesOfHosts(topology_, core_ranks_), tp));
+      SearchPipelines(tp, placer_.TensorGroups(SitesOfHosts(topology_, core_ranks_), tp));
     }
     Rank();
     if (between_) {
@@ -135,7 +137,7 @@ class Search {
                                       " times those that memory asks for.");
         return;
       }
-      if (SearchReplicas(tp, Spread(PlaceReplicas(groups, pp)), pp) && fits == 0) fits = pp;
+      if (SearchReplicas(tp, Spread(placer_.Replicas(groups, pp)), pp) && fits == 0) fits = pp;
     }
   }
 
@@ -327,6 +329,7 @@ class Search {
   const model::ModelConfig& model_;
   const SearchTask& task_;
   const ReplicaTask replica_task_;
+  Placer placer_;
   ReplicaSearch replicas_;
   int32_t core_ranks_ = 0;  // of each host, where there are no GPUs
   int32_t largest_host_ = 0;

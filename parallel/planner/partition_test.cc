@@ -1,0 +1,106 @@
+#include "parallel/planner/partition.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace skein::plan {
+namespace {
+
+using Groups = std::vector<std::vector<int>>;
+
+double Same(const std::vector<int>& /*group*/) { return 1; }
+
+TEST(BestGroupsTest, WhatIsAlikeStaysInOrder) {
+  EXPECT_EQ(BestGroups(8, 2, Same), (Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
+  EXPECT_EQ(BestGroups(8, 3, Same), (Groups{{0, 1, 2}, {3, 4, 5}}));
+  EXPECT_EQ(BestGroups(3, 3, Same), (Groups{{0, 1, 2}}));
+  EXPECT_EQ(BestGroups(3, 1, Same), (Groups{{0}, {1}, {2}}));
+  EXPECT_TRUE(BestGroups(3, 4, Same).empty());
+}
+
+// A pair that is twice as slow as others is in no group while one more can be left over, and else
+// with whom it costs the least.
+TEST(BestGroupsTest, TheSlowestCounts) {
+  const auto cost = [](const std::vector<int>& group) {
+    return group == std::vector<int>{0, 1} || group == std::vector<int>{2, 3} ? 2.0 : 1.0;
+  };
+  EXPECT_EQ(BestGroups(4, 2, cost), (Groups{{0, 2}, {1, 3}}));
+  EXPECT_EQ(BestGroups(3, 2, cost), (Groups{{0, 2}}));
+}
+
+TEST(BestGroupsTest, LessThan5PercentPartsNothingAnew) {
+  const auto cost = [](double other) {
+    return
+        [other](const std::vector<int>& group) { return group[1] == group[0] + 1 ? 1.0 : other; };
+  };
+  EXPECT_EQ(BestGroups(4, 2, cost(0.96)), (Groups{{0, 1}, {2, 3}}));
+  EXPECT_EQ(BestGroups(4, 2, cost(0.94)), (Groups{{0, 2}, {1, 3}}));
+}
+
+// Against all partings into pairs, by random costs: none is more than 5% better.
+TEST(BestGroupsTest, NoPartingIsFarBetter) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 20; ++round) {
+    double costs[6][6];
+    for (auto& row : costs) {
+      for (double& cost : row) cost = std::uniform_real_distribution<>(1, 2)(random);
+    }
+    const auto cost = [&](const std::vector<int>& group) { return costs[group[0]][group[1]]; };
+    const auto total = [&](const Groups& groups) {
+      double slowest = 0, sum = 0;
+      for (const std::vector<int>& group : groups) {
+        slowest = std::max(slowest, cost(group));
+        sum += cost(group);
+      }
+      return slowest + sum / 3;
+    };
+    std::vector<int> order(6);
+    std::iota(order.begin(), order.end(), 0);
+    double least = 1e9;
+    do {
+      Groups pairs;
+      for (int i = 0; i < 6; i += 2) {
+        pairs.push_back({std::min(order[i], order[i + 1]), std::max(order[i], order[i + 1])});
+      }
+      least = std::min(least, total(pairs));
+    } while (std::next_permutation(order.begin(), order.end()));
+    EXPECT_LE(total(BestGroups(6, 2, cost)), least / 0.95);
+  }
+}
+
+TEST(BestOrderTest, StaysWhereNoOrderIsBetter) {
+  const auto step = [](int from, int to) { return std::abs(from - to) == 1 ? 1.0 : 5.0; };
+  EXPECT_EQ(BestOrder({3, 4, 5, 6}, step), (std::vector<int>{3, 4, 5, 6}));
+  EXPECT_EQ(BestOrder({1, 0}, step), (std::vector<int>{1, 0}));
+}
+
+// Against all orders, by random steps.
+TEST(BestOrderTest, IsTheLeastOfAll) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 20; ++round) {
+    double steps[6][6];
+    for (auto& row : steps) {
+      for (double& step : row) step = std::uniform_real_distribution<>(1, 9)(random);
+    }
+    const auto step = [&](int from, int to) { return steps[from][to]; };
+    std::vector<int> items(6);
+    std::iota(items.begin(), items.end(), 0);
+    std::vector<int> order = items;
+    double least = 1e9;
+    do {
+      least = std::min(least, OrderCost(order, step));
+    } while (std::next_permutation(order.begin(), order.end()));
+    const std::vector<int> best = BestOrder(items, step);
+    EXPECT_TRUE(std::is_permutation(best.begin(), best.end(), items.begin()));
+    EXPECT_LE(OrderCost(best, step), least / 0.95);
+  }
+}
+
+}  // namespace
+}  // namespace skein::plan
