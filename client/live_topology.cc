@@ -3,15 +3,44 @@
 #include <grpcpp/client_context.h>
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "client/connection.h"
 #include "proto/cluster.grpc.pb.h"
 #include "proto/convert/machines.h"
 
 namespace skein::client {
 
-absl::StatusOr<topology::Topology> FetchTopology(const Endpoint& coordinator) {
+namespace {
+
+// "rank 3", or "job 1 rank 3" where there are several.
+std::vector<topology::RankLabel> LabelsOf(const topology::v1::Topology& wire) {
+  std::map<std::string, size_t> jobs;  // by their first rank
+  for (const topology::v1::PlacedRank& rank : wire.ranks())
+    jobs.emplace(rank.job_id(), jobs.size());
+  std::map<std::pair<std::string, int32_t>, int32_t> replicas;
+  std::vector<topology::RankLabel> labels;
+  for (const topology::v1::PlacedRank& rank : wire.ranks()) {
+    const auto next = static_cast<int32_t>(replicas.size());
+    const int32_t group =
+        replicas.emplace(std::pair(rank.job_id(), rank.replica()), next).first->second;
+    const std::string of_job =
+        jobs.size() > 1 ? absl::StrCat("job ", jobs[rank.job_id()], " ") : "";
+    labels.push_back({rank.host(), rank.gpu(), absl::StrCat(of_job, "rank ", rank.rank()), group});
+  }
+  return labels;
+}
+
+}  // namespace
+
+absl::StatusOr<LiveTopology> FetchTopology(const Endpoint& coordinator) {
   const Connection connection(coordinator);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
@@ -19,7 +48,10 @@ absl::StatusOr<topology::Topology> FetchTopology(const Endpoint& coordinator) {
   const grpc::Status result =
       cluster::v1::Cluster::NewStub(connection.channel())->GetTopology(&context, {}, &wire);
   if (!result.ok()) return absl::UnavailableError(connection.Explain(result));
-  return convert::FromProto(wire);
+  LiveTopology live;
+  SKEIN_ASSIGN_OR_RETURN(live.topology, convert::FromProto(wire));
+  live.ranks = LabelsOf(wire);
+  return live;
 }
 
 }  // namespace skein::client

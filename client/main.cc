@@ -51,7 +51,7 @@ int CheckOutput(int code) {
 
 // Whether the command asks a coordinator about machines.
 bool IsLive(const PlanFlags& flags, const CLI::App& plan) {
-  return plan.parsed() && flags.rank.topology.source == kLive;
+  return plan.parsed() && flags.AsksCoordinator();
 }
 bool IsLive(const TopoFlags& flags, const CLI::App& topo) {
   return topo.parsed() && flags.topology.source == kLive;
@@ -241,6 +241,7 @@ int Main(int argc, char** argv) {
       throw CLI::ValidationError(named->count() > 0 ? named->get_name() : "--tls-cert",
                                  "this command asks no coordinator");
     }
+    plan_flags.coordinator_is_named = names_one;
   });
 
   // `skein serve ... -- FLAGS of the workers`.

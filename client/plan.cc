@@ -23,6 +23,7 @@
 #include "base/units.h"
 #include "client/find_worker.h"
 #include "client/gantt.h"
+#include "client/live_topology.h"
 #include "client/probe_host.h"
 #include "client/read_model.h"
 #include "model/config/model_config.h"
@@ -39,6 +40,11 @@ namespace skein::client {
 namespace {
 
 constexpr int kExitDoesNotFit = 3;
+
+// Flags of a job on this host, and of layouts that are ranked.
+constexpr const char* kOfThisHost[] = {"--ranks", "--kv-memory", "--hop-dtype", "--swap-memory",
+                                       "--max-num-batched-tokens"};
+constexpr const char* kOfMachines[] = {"--all", "--json", "--svg", "--pareto", "--emit"};
 
 // Names the flag that is at fault.
 absl::StatusOr<plan::Planning> PlanOnHost(const PlanFlags& flags, const plan::ModelFacts& model,
@@ -188,19 +194,40 @@ absl::StatusOr<bool> RankOnMachines(const PlanFlags& flags) {
   return RankLayouts(rank, model->name, model->config);
 }
 
+// Takes the coordinator's cluster where nobody has named machines and one is there.
+absl::Status TakeCluster(PlanFlags& flags) {
+  const Endpoint& coordinator = flags.rank.topology.coordinator;
+  const absl::Status found = FetchTopology(coordinator).status();
+  if (found.ok()) {
+    absl::FPrintF(stderr, "skein: for the cluster at %s; --ranks=N: for a job on this host\n",
+                  coordinator.address);
+    flags.rank.topology.source = kLive;
+    return absl::OkStatus();
+  }
+  if (flags.coordinator_is_named) return found;
+  const RankFlags& rank = flags.rank;
+  if (rank.all || rank.json || rank.emit || !rank.svg_file.empty() || !rank.pareto_file.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "layouts are ranked for a cluster, and none is at ", coordinator.address,
+        ": name machines by --topology; for this host: skein topo --probe --json | skein plan "
+        "--topology=- ..."));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void DeclarePlan(CLI::App& command, PlanFlags& flags) {
   command.add_option("--model", flags.model, "A model's folder, a GGUF file, or synthetic:NAME")
       ->required()
       ->check(NotEmpty());
-  command.add_option("--ranks", flags.ranks, "Ranks of the job, all on this host")
+  command.add_option("--ranks", flags.ranks, "Plan for a job of so many ranks, all on this host")
       ->check(InRange(1, plan::kMaxWays))
       ->capture_default_str();
   plan::DeclarePlanning(command, flags.constraints);
   CLI::Option* const context = command.get_option("--context-length");
   context->description(absl::StrCat(context->get_description(),
-                                    "; with --topology those of prompt and answer instead"));
+                                    "; of ranked layouts those of prompt and answer instead"));
   DeclareRankFlags(command, flags.rank);
   DeclareLaunchFlags(command, flags.rank);
   command
@@ -210,18 +237,27 @@ void DeclarePlan(CLI::App& command, PlanFlags& flags) {
       ->check(NotEmpty());
   // What one of the two ways to plan does not read.
   CLI::Option* const topology = command.get_option("--topology");
-  for (const char* name : {"--nodes", "--fabric", "--nvlinks", "--like", "--all", "--json", "--svg",
-                           "--pareto", "--emit"}) {
+  for (const char* name : {"--nodes", "--fabric", "--nvlinks", "--like"}) {
     command.get_option(name)->needs(topology);
   }
-  for (const char* name :
-       {"--ranks", "--kv-memory", "--hop-dtype", "--swap-memory", "--max-num-batched-tokens"}) {
-    command.get_option(name)->excludes(topology);
+  for (const char* of_this_host : kOfThisHost) {
+    CLI::Option* const option = command.get_option(of_this_host);
+    option->excludes(topology);
+    for (const char* of_machines : kOfMachines) option->excludes(command.get_option(of_machines));
   }
+  command.parse_complete_callback([&command, &flags] {
+    for (const char* name : kOfThisHost) {
+      flags.this_host = flags.this_host || command.get_option(name)->count() > 0;
+    }
+  });
 }
 
 int Plan(PlanFlags flags) {
-  const absl::StatusOr<bool> fits = flags.rank.used() ? RankOnMachines(flags) : PlanThisHost(flags);
+  absl::Status taken;
+  if (!flags.rank.used() && !flags.this_host) taken = TakeCluster(flags);
+  const absl::StatusOr<bool> fits = !taken.ok()         ? taken
+                                    : flags.rank.used() ? RankOnMachines(flags)
+                                                        : PlanThisHost(flags);
   if (fits.ok()) return *fits ? kExitOk : kExitDoesNotFit;
   absl::FPrintF(stderr, "skein: %s\n", std::string(fits.status().message()));
   return kExitError;

@@ -317,22 +317,23 @@ void DeclareRankFlags(CLI::App& command, RankFlags& flags) {
       .add_option(
           "--topology", flags.topology.source,
           absl::StrCat(
-              "Plan for other machines than this host, ranked by prediction: a file "
-              "of `skein topo --json`, of NCCL or hwloc, what `nvidia-smi topo -m` printed, -: "
-              "standard input; or ",
-              SourceNames()))
+              "Rank layouts for these machines by prediction: a file of `skein topo --json`, of "
+              "NCCL or hwloc, what `nvidia-smi topo -m` printed, -: standard input; or ",
+              SourceNames(),
+              ". Default: live where a coordinator answers that has jobs, else a plan of a job on "
+              "this host"))
       ->check(NotEmpty());
   DeclareTopologyFlags(command, flags.topology);
-  command.add_flag("--all", flags.all, "With --topology: all layouts, and why others cannot be");
-  command.add_flag("--json", flags.json, "With --topology: print JSON");
+  command.add_flag("--all", flags.all, "Of ranked layouts: show all, and why others cannot be");
+  command.add_flag("--json", flags.json, "Of ranked layouts: print JSON");
   command
       .add_option("--svg", flags.svg_file,
-                  "With --topology: draw the machines with the best layout's ranks into this file")
+                  "Of ranked layouts: draw the machines with the best one's ranks into this file")
       ->check(NotEmpty());
   command
       .add_option(
           "--pareto", flags.pareto_file,
-          "With --topology: draw into this SVG file what layouts within the limits give each "
+          "Of ranked layouts: draw into this SVG file what those within the limits give each "
           "stream and each device, at 1, 2, 4, ... requests at once, up to 4 times "
           "--concurrency and 64 at least")
       ->check(NotEmpty());
@@ -341,7 +342,7 @@ void DeclareRankFlags(CLI::App& command, RankFlags& flags) {
 void DeclareLaunchFlags(CLI::App& command, RankFlags& flags) {
   CLI::Option* const emit = AddParsed(
       command, "--emit", flags.emit, ParseStarter,
-      "With --topology: print commands that start the best layout, one job a replica, instead; "
+      "Of ranked layouts: print commands that start the best one, one job a replica, instead; "
       "mpirun: a script for bash; slurm: one for sbatch");
   emit->excludes(command.get_option("--all"))->excludes(command.get_option("--json"));
   AddParsed(command, "--port-range", flags.launch.ports, ParsePortRange,

@@ -78,6 +78,13 @@ absl::StatusOr<Topology> ThisHost(const std::optional<std::string>& visible_devi
   return topology;
 }
 
+absl::StatusOr<Topology> Live(const Endpoint& coordinator,
+                              std::vector<topology::RankLabel>* ranks) {
+  SKEIN_ASSIGN_OR_RETURN(LiveTopology live, FetchTopology(coordinator));
+  if (ranks != nullptr) *ranks = std::move(live.ranks);
+  return std::move(live.topology);
+}
+
 // So many of the one host that a file tells of.
 absl::Status Repeat(int32_t nodes, Topology& topology) {
   if (nodes == 1) return absl::OkStatus();
@@ -118,7 +125,8 @@ void DeclareTopologyFlags(CLI::App& command, TopologyFlags& flags) {
       ->check(NotEmpty());
 }
 
-absl::StatusOr<Topology> ReadTopology(const TopologyFlags& flags) {
+absl::StatusOr<Topology> ReadTopology(const TopologyFlags& flags,
+                                      std::vector<topology::RankLabel>* ranks) {
   if (topology::IsPreset(flags.source)) {
     if (!flags.like.empty()) {
       return absl::InvalidArgumentError("--like: a preset lacks nothing; it is for files");
@@ -134,7 +142,7 @@ absl::StatusOr<Topology> ReadTopology(const TopologyFlags& flags) {
     return absl::InvalidArgumentError("--nvlinks: hosts tell of theirs; it is for files");
   }
   absl::StatusOr<Topology> read = flags.source.empty()    ? ThisHost(flags.visible_devices)
-                                  : flags.source == kLive ? FetchTopology(flags.coordinator)
+                                  : flags.source == kLive ? Live(flags.coordinator, ranks)
                                                           : ReadFile(flags.source, flags.nvlinks);
   if (absl::IsNotFound(read.status()) && flags.source.find('/') == std::string::npos) {
     return absl::NotFoundError(absl::StrCat(std::string(read.status().message()),

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 #include "client/endpoint.h"
+#include "topology/draw/rank_label.h"
 #include "topology/topology.h"
 
 namespace skein::client {
@@ -31,8 +33,10 @@ void DeclareTopologyFlags(CLI::App& command, TopologyFlags& flags);
 
 // Formats are told apart by what they begin with: "{" is Skein's JSON, "<" XML of NCCL or of hwloc,
 // anything else what `nvidia-smi topo -m` printed. Errors name the file and the line. A file, and
-// this host, may lack figures: what plans checks them.
-absl::StatusOr<topology::Topology> ReadTopology(const TopologyFlags& flags);
+// this host, may lack figures: what plans checks them. ranks: gets those of kLive's jobs, where it
+// is not null.
+absl::StatusOr<topology::Topology> ReadTopology(const TopologyFlags& flags,
+                                                std::vector<topology::RankLabel>* ranks = nullptr);
 
 // "live: the hosts of the coordinator's jobs; or a preset: dgx-1v, ...", for help texts.
 std::string SourceNames();

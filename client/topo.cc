@@ -271,13 +271,14 @@ void Print(const topology::Topology& topology) {
   }
 }
 
-absl::Status Draw(const TopoFlags& flags, const topology::Topology& topology) {
+absl::Status Draw(const TopoFlags& flags, const topology::Topology& topology,
+                  const std::vector<topology::RankLabel>& ranks) {
   if (!flags.svg_file.empty()) {
     SKEIN_RETURN_IF_ERROR(
-        Annotate(WriteFile(flags.svg_file, topology::TopologySvg(topology)), "--svg"));
+        Annotate(WriteFile(flags.svg_file, topology::TopologySvg(topology, ranks)), "--svg"));
   }
   if (flags.dot_file.empty()) return absl::OkStatus();
-  return Annotate(WriteFile(flags.dot_file, topology::TopologyDot(topology)), "--dot");
+  return Annotate(WriteFile(flags.dot_file, topology::TopologyDot(topology, ranks)), "--dot");
 }
 
 }  // namespace
@@ -296,7 +297,9 @@ void DeclareTopo(CLI::App& command, TopoFlags& flags) {
   for (const char* name : {"machines", "--nodes", "--fabric", "--nvlinks", "--like"}) {
     command.get_option("--probe")->excludes(command.get_option(name));
   }
-  command.add_option("--svg", flags.svg_file, "Draw them into this SVG file, too")
+  command
+      .add_option("--svg", flags.svg_file,
+                  "Draw them into this SVG file, too; live: with the ranks of the jobs")
       ->check(NotEmpty());
   command.add_option("--dot", flags.dot_file, "Write them for Graphviz into this file, too")
       ->check(NotEmpty());
@@ -305,13 +308,14 @@ void DeclareTopo(CLI::App& command, TopoFlags& flags) {
 
 int Topo(const TopoFlags& flags) {
   const std::optional<std::string>& visible = flags.topology.visible_devices;
+  std::vector<topology::RankLabel> ranks;
   const absl::StatusOr<topology::Topology> read =
-      flags.probe.probe ? ProbeHost(flags.probe, visible) : ReadTopology(flags.topology);
+      flags.probe.probe ? ProbeHost(flags.probe, visible) : ReadTopology(flags.topology, &ranks);
   if (!read.ok()) {
     absl::FPrintF(stderr, "skein: %s\n", std::string(read.status().message()));
     return kExitError;
   }
-  if (const absl::Status drawn = Draw(flags, *read); !drawn.ok()) {
+  if (const absl::Status drawn = Draw(flags, *read, ranks); !drawn.ok()) {
     absl::FPrintF(stderr, "skein: %s\n", std::string(drawn.message()));
     return kExitError;
   }

@@ -19,6 +19,7 @@
 #include "coordinator/cluster/decode_watch.h"
 #include "coordinator/cluster/job.h"
 #include "coordinator/cluster/links.h"
+#include "coordinator/cluster/rank_places.h"
 #include "parallel/attach/messages.h"
 #include "parallel/attach/protocol.h"
 #include "parallel/planner/planner.h"
@@ -121,10 +122,11 @@ class Cluster {
   // The status of one job, for a caller that knows its key. Nothing when no rank of it has
   // attached, or when it was over so long ago that it is forgotten.
   std::optional<JobStatus> Find(const std::string& job_id, const std::string& key) const;
-  // The hosts of all jobs that have a plan and are not over, as their ranks told of them. NotFound:
+  // The hosts of all jobs that have a plan and are not over, as their ranks told of them, and where
+  // the ranks of these jobs are that have a part in their plan. NotFound:
   // there are none. FailedPrecondition: two jobs have GPUs of one host, and how these are connected
   // was not told.
-  absl::StatusOr<topology::Topology> Hosts() const;
+  absl::StatusOr<LiveHosts> Hosts() const;
   // An SVG of the job's machines with its ranks; see PictureOf. NotFound: no job of this id has a
   // plan and is not over.
   absl::StatusOr<std::string> Picture(const std::string& job_id) const;

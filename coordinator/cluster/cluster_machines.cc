@@ -8,23 +8,35 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "base/status_macros.h"
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/job.h"
 #include "coordinator/cluster/join_hosts.h"
 #include "coordinator/cluster/picture.h"
+#include "coordinator/cluster/rank_places.h"
 #include "parallel/plan/plan.h"
 #include "topology/machine.h"
 #include "topology/topology.h"
 
 namespace skein::coordinator {
 
-absl::StatusOr<topology::Topology> Cluster::Hosts() const {
+absl::StatusOr<LiveHosts> Cluster::Hosts() const {
   MutexLock lock(&mutex_);
   std::vector<topology::Topology> of_jobs;
   for (const auto& [number, job] : jobs_) {
     if (!job.over() && job.plan) of_jobs.push_back(topology::TopologyOf(job.machine));
   }
-  return JoinHosts(std::move(of_jobs));
+  LiveHosts live;
+  SKEIN_ASSIGN_OR_RETURN(live.topology, JoinHosts(std::move(of_jobs)));
+  for (const auto& [number, job] : jobs_) {
+    if (job.over() || !job.plan) continue;
+    const topology::Topology of_job = topology::TopologyOf(job.machine);
+    for (const RankPlace& place : PlacesOfRanks(job.machine, *job.plan)) {
+      const JoinedPlace at = PlaceInJoined(live.topology, of_job.hosts[place.host], place.gpu);
+      live.ranks.push_back({job.id, {place.rank, place.replica, at.host, at.gpu}});
+    }
+  }
+  return live;
 }
 
 absl::StatusOr<std::string> Cluster::Picture(const std::string& job_id) const {

@@ -280,14 +280,23 @@ TEST_F(ClusterTest, HostsAreThoseOfJobsThatHaveAPlan) {
   EXPECT_FALSE(cluster_.Hosts().ok());
   const std::vector<TestRank> first = ServeJob("first", 2);
   const std::vector<TestRank> second = ServeJob("second", 4);  // of these hosts, and two more
-  SKEIN_ASSERT_OK_AND_ASSIGN(const topology::Topology hosts, cluster_.Hosts());
+  SKEIN_ASSERT_OK_AND_ASSIGN(const LiveHosts live, cluster_.Hosts());
+  const topology::Topology& hosts = live.topology;
   ASSERT_EQ(hosts.hosts.size(), 4U);
   EXPECT_EQ(hosts.hosts[0].name, "node0");
   EXPECT_EQ(hosts.hosts[3].name, "node3");
   EXPECT_EQ(hosts.hosts[3].cores, 4);
   EXPECT_EQ(hosts.hosts[3].memory_bytes, 1 << 30);
+  ASSERT_EQ(live.ranks.size(), 6U);  // of both jobs
+  EXPECT_EQ(live.ranks[1].job_id, "first");
+  EXPECT_EQ(live.ranks[1].place.rank, 1);
+  EXPECT_EQ(live.ranks[1].place.host, 1);
+  EXPECT_EQ(live.ranks[5].job_id, "second");
+  EXPECT_EQ(live.ranks[5].place.rank, 3);
+  EXPECT_EQ(live.ranks[5].place.host, 3);
+  EXPECT_EQ(live.ranks[5].place.gpu, -1);
   cluster_.OnGone(*second[3].id, absl::UnavailableError("killed"));
-  EXPECT_EQ(cluster_.Hosts()->hosts.size(), 2U);
+  EXPECT_EQ(cluster_.Hosts()->topology.hosts.size(), 2U);
 }
 
 // Rank 2 leads the first replica, rank 0 the second one; rank 1 idles.
@@ -328,7 +337,8 @@ TEST_F(ClusterTest, HostsOfSeveralJobsAreACluster) {
       Attach(hello);
     }
   }
-  SKEIN_ASSERT_OK_AND_ASSIGN(const topology::Topology hosts, cluster_.Hosts());
+  SKEIN_ASSERT_OK_AND_ASSIGN(const LiveHosts live, cluster_.Hosts());
+  const topology::Topology& hosts = live.topology;
   ASSERT_EQ(hosts.hosts.size(), 2U);
   EXPECT_GT(hosts.fabric.link.bytes_per_s, 0);
   SKEIN_EXPECT_OK(topology::CheckTopology(hosts));
@@ -344,9 +354,11 @@ TEST_F(ClusterTest, GpusOfAHostThatTwoJobsShareAreNotGuessedAt) {
     }
   };
   serve("first");
-  SKEIN_ASSERT_OK_AND_ASSIGN(const topology::Topology hosts, cluster_.Hosts());
+  SKEIN_ASSERT_OK_AND_ASSIGN(const LiveHosts live, cluster_.Hosts());
+  const topology::Topology& hosts = live.topology;
   ASSERT_EQ(hosts.hosts.size(), 1U);
   EXPECT_EQ(hosts.hosts[0].interconnect.gpus.size(), 2U);
+  EXPECT_EQ(live.ranks[1].place.gpu, 1);
   serve("second");
   EXPECT_THAT(cluster_.Hosts().status(),
               StatusIs(absl::StatusCode::kFailedPrecondition,

@@ -96,6 +96,20 @@ absl::Status AddGpus(const Host& from, Host& host) {
 
 }  // namespace
 
+JoinedPlace PlaceInJoined(const topology::Topology& joined, const topology::Host& of_job,
+                          int32_t gpu) {
+  const auto host = std::find_if(joined.hosts.begin(), joined.hosts.end(),
+                                 [&](const Host& other) { return other.name == of_job.name; });
+  JoinedPlace place = {static_cast<int32_t>(host - joined.hosts.begin()), -1};
+  if (gpu < 0) return place;
+  place.gpu = PlaceOf(of_job.interconnect.gpus[gpu], host->interconnect);
+  // Without addresses no other job has GPUs there.
+  if (place.gpu < 0 && host->interconnect.gpus.size() == of_job.interconnect.gpus.size()) {
+    place.gpu = gpu;
+  }
+  return place;
+}
+
 absl::StatusOr<topology::Topology> JoinHosts(std::vector<topology::Topology> of_jobs) {
   topology::Topology all;
   for (topology::Topology& of_job : of_jobs) {

@@ -76,6 +76,14 @@ TEST(JoinHostsTest, SlowPairsOfEachJobStayBetweenTheirGpus) {
   EXPECT_EQ(joined.hosts[0].interconnect.slow_pairs, both);
 }
 
+TEST(JoinHostsTest, RanksAreFoundByTheirGpusAddresses) {
+  const Topology first = Job({2, 7}), second = Job({0, 5});
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Topology joined, JoinHosts({first, second}));
+  EXPECT_EQ(PlaceInJoined(joined, first.hosts[0], 1), (JoinedPlace{0, 1}));
+  EXPECT_EQ(PlaceInJoined(joined, second.hosts[0], 1), (JoinedPlace{0, 3}));
+  EXPECT_EQ(PlaceInJoined(joined, second.hosts[0], -1), (JoinedPlace{0, -1}));
+}
+
 TEST(JoinHostsTest, OneThatHasAllIsTheWhole) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const Topology joined,
                              JoinHosts({Job({3}, /*tells_of_others=*/false),

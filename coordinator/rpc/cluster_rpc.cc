@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "coordinator/cluster/rank_places.h"
 #include "coordinator/rpc/attach_stream.h"
 #include "coordinator/rpc/cluster_convert.h"
 #include "coordinator/rpc/raw_message.h"
@@ -47,8 +48,16 @@ grpc::ServerUnaryReactor* ClusterRpc::GetTopology(grpc::CallbackServerContext* c
   return AnswerUnary<wire::GetTopologyRequest, topology::v1::Topology>(
       context, {.name = "/skein.cluster.v1.Cluster/GetTopology", .is_routine = true}, *request,
       response, [this](const auto& /*request*/, auto& to) {
-        SKEIN_ASSIGN_OR_RETURN(const topology::Topology topology, cluster_->Hosts());
-        to = convert::ToProto(topology);
+        SKEIN_ASSIGN_OR_RETURN(const LiveHosts live, cluster_->Hosts());
+        to = convert::ToProto(live.topology);
+        for (const auto& [job_id, place] : live.ranks) {
+          topology::v1::PlacedRank& rank = *to.add_ranks();
+          rank.set_job_id(job_id);
+          rank.set_rank(place.rank);
+          rank.set_replica(place.replica);
+          rank.set_host(place.host);
+          rank.set_gpu(place.gpu);
+        }
         return absl::OkStatus();
       });
 }

@@ -157,7 +157,7 @@ TEST(MachinesTest, WhatIsWrongIsNamed) {
       {with("\"NV2\"", "\"NV99999999999\""), "'NV99999999999' is not known"},
       {with("\"measured\"", "\"guessed\""), "hosts[1]: gpus[0]: origin: 'guessed' is not known"},
       {with("\"F32\"", "\"F99\""), "hosts[1]: products: "},
-      {with("\"all_gather\"", "\"gossip\""), "exchanges[0].exchange: 'gossip'"},
+      {with("\"all_gather\"", "\"gossip\""), "exchanges[2].exchange: 'gossip'"},
       {with("\"infiniband\"", "\"pigeon\""), "hosts[0]: nics[0].kind: 'pigeon'"},
       {with("\"0-19\"", "\"0-\""), "'0-' is no list of processors"},
       {with("\"node1\"", "\"node0\""), "another host is called node0"},

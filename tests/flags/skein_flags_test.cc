@@ -144,7 +144,20 @@ void ChangesPlan(const Planned& c) {
   EXPECT_THAT(with.out, HasSubstr(c.says));
 }
 
+// Nobody listens where a coordinator is looked for by default.
+void PlanWithoutACluster() {
+  for (const char* flag : {"--all", "--json", "--emit=mpirun", "--svg=p.svg", "--pareto=p.svg"}) {
+    const Outcome outcome = Run(kSkein, absl::StrCat("plan --model=checkpoints/bard ", flag));
+    EXPECT_EQ(outcome.exit_code, 1) << flag;
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_THAT(outcome.err, HasSubstr("layouts are ranked for a cluster, and none is at 127."));
+  }
+  EXPECT_THAT(Run(kSkein, "plan --model=checkpoints/bard --ranks=2 --json").err,
+              HasSubstr("--json excludes --ranks"));
+}
+
 void PlanModel() {
+  PlanWithoutACluster();
   EXPECT_THAT(Run(kSkein, "plan --model=checkpoints/bard").out, HasSubstr(" 13.0 MiB "));
   EXPECT_THAT(Run(kSkein, "plan --model=synthetic:llama3-1b").out, Not(HasSubstr(" 13.0 MiB ")));
 }

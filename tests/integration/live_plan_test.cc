@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
@@ -16,6 +17,7 @@ namespace skein::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -35,14 +37,25 @@ Outcome Skein(const Cluster& cluster, std::vector<std::string> arguments) {
 TEST(LivePlanTest, LayoutsAreRankedForTheHostsOfTheClustersJobs) {
   Cluster cluster({.layout = "tp=2"});
   const std::vector<std::string> plan = {"plan", "--topology=live", "--model=checkpoints/bard"};
+  const std::vector<std::string> bare = {"plan", "--model=checkpoints/bard"};
   const Outcome none = Skein(cluster, plan);
   EXPECT_EQ(none.status, 1);
   EXPECT_THAT(none.output, HasSubstr("no job is there"));
+  EXPECT_THAT(Skein(cluster, bare).output, HasSubstr("no job is there"));
   cluster.StartJob(2);
   ASSERT_TRUE(cluster.WaitForServing(1));
   const Outcome ranked = Skein(cluster, plan);
   EXPECT_EQ(ranked.status, 0) << ranked.output;
   EXPECT_THAT(ranked.output, AllOf(HasSubstr("tp=2,pp=1,dp=1"), HasSubstr(HostName())));
+  // Who names no machines plans for the cluster that is there.
+  const Outcome taken = Skein(cluster, bare);
+  EXPECT_EQ(taken.status, 0) << taken.output;
+  EXPECT_THAT(taken.output,
+              AllOf(HasSubstr("for the cluster at " + cluster.address()), EndsWith(ranked.output)));
+  const std::string picture = ::testing::TempDir() + "/live.svg";
+  EXPECT_EQ(Skein(cluster, {"topo", "live", "--svg=" + picture}).status, 0);
+  EXPECT_THAT(ReadFileOrEmpty(picture),
+              AllOf(HasSubstr(">rank 0<"), HasSubstr(">rank 1<"), Not(HasSubstr(">rank 2<"))));
   const Outcome shown = Skein(cluster, {"topo", "live"});
   EXPECT_EQ(shown.status, 0) << shown.output;
   EXPECT_THAT(shown.output,
