@@ -225,10 +225,10 @@ absl::Status CudaWeights::Make(const WeightRows& rows, const CountedRows& number
   if (spec.kind != WeightSpec::Kind::kMatrix) {
     return absl::UnimplementedError("vectors are loaded");
   }
-  if (spec.dtype != DType::kBF16) return absl::UnimplementedError("they are made in BF16");
   SKEIN_RETURN_IF_ERROR(
-      ValidateRows(specs(), rows, DTypeBytes(DType::kBF16, rows.count * spec.cols)));
+      ValidateRows(specs(), rows, DTypeBytes(spec.dtype, rows.count * spec.cols)));
   return Enqueue(MakeRows{.numbers = numbers,
+                          .dtype = spec.dtype,
                           .rows = rows.count,
                           .cols = spec.cols,
                           .first_row = rows.first,

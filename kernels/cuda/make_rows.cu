@@ -1,3 +1,5 @@
+#include <cuda_fp16.h>
+
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
@@ -26,7 +28,15 @@ __device__ inline uint64_t BytesFrom(uint64_t seed, uint64_t index) {
   return bits == 0 ? word : word >> bits | SplitMix64(seed, index / 8 + 1) << (64 - bits);
 }
 
+// Of a number that is exact in both: bf16 is the upper half of a float.
+template <bool kIsHalf>
+__device__ inline uint16_t BitsOf(float number) {
+  if constexpr (kIsHalf) return __half_as_ushort(__float2half_rn(number));
+  return static_cast<uint16_t>(__float_as_uint(number) >> 16);
+}
+
 // Blocks (columns / 2048, rows); a thread makes 8 columns of a row.
+template <bool kIsHalf>
 __global__ void __launch_bounds__(kThreads) MakeRowsKernel(MakeRows op) {
   WaitForPrevious();
   LetNextBegin();
@@ -38,9 +48,7 @@ __global__ void __launch_bounds__(kThreads) MakeRowsKernel(MakeRows op) {
     alignas(16) uint16_t made[kColumns];
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
-      // Exact in bf16, which is the upper half of a float.
-      const float number = NumberOfByte(static_cast<uint8_t>(bytes >> (8 * i)));
-      made[i] = static_cast<uint16_t>(__float_as_uint(number) >> 16);
+      made[i] = BitsOf<kIsHalf>(NumberOfByte(static_cast<uint8_t>(bytes >> (8 * i))));
     }
     uint16_t* const out =
         static_cast<uint16_t*>(op.matrix) + PlaceOf(op, op.first_row + row) * op.cols + col;
@@ -55,13 +63,17 @@ __global__ void __launch_bounds__(kThreads) MakeRowsKernel(MakeRows op) {
 }  // namespace
 
 absl::Status Enqueue(const MakeRows& op, Stream stream) {
+  const bool is_half = op.dtype == DType::kF16;
+  if (!is_half && op.dtype != DType::kBF16) {
+    return absl::UnimplementedError("MakeRows: numbers are made in BF16 and F16");
+  }
   if (op.gates % kInterleave != 0 || !Aligned16({op.matrix})) {
     return absl::InvalidArgumentError(
         "MakeRows: gates are a multiple of 8, and the matrix is 16-byte aligned");
   }
   if (op.rows == 0 || op.cols == 0) return absl::OkStatus();
   const int64_t columns = kThreads * kColumns;
-  return Launch(MakeRowsKernel,
+  return Launch(is_half ? MakeRowsKernel<true> : MakeRowsKernel<false>,
                 {"MakeRows",
                  dim3(static_cast<unsigned>((op.cols + columns - 1) / columns),
                       static_cast<unsigned>(std::min(op.rows, kMaxGridRows))),
@@ -69,6 +81,6 @@ absl::Status Enqueue(const MakeRows& op, Stream stream) {
                 stream, op);
 }
 
-const void* KernelOfMakeRows() { return reinterpret_cast<const void*>(MakeRowsKernel); }
+const void* KernelOfMakeRows() { return reinterpret_cast<const void*>(MakeRowsKernel<false>); }
 
 }  // namespace skein::kernels::cuda

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "base/counted_numbers.h"
+#include "base/dtype.h"
 #include "base/stream.h"
 
 namespace skein::kernels::cuda {
@@ -13,9 +14,10 @@ namespace skein::kernels::cuda {
 // their 8 ups, the next 8 gates ...
 inline constexpr int64_t kInterleave = 8;
 
-// Row r of the numbers becomes row `first_row + r` of a matrix of bf16.
+// Row r of the numbers becomes row `first_row + r` of a matrix of BF16 or F16.
 struct MakeRows {
   CountedRows numbers;
+  DType dtype = DType::kBF16;
   int64_t rows = 0;
   int64_t cols = 0;        // of the matrix, too
   int64_t first_row = 0;   // as a reader counts: of an interleaved matrix all gates come first

@@ -61,6 +61,7 @@ struct Case {
   int64_t cols;
   bool gates_and_ups;
   std::vector<Part> parts;
+  DType dtype = DType::kBF16;
 };
 
 class MakeRowsTest : public testing::TestWithParam<Case> {
@@ -68,7 +69,8 @@ class MakeRowsTest : public testing::TestWithParam<Case> {
   // A matrix, and where it is of gates and ups the operations that make it lie interleaved.
   static Program ProgramOf(const Case& c) {
     Program program;
-    program.weights = {{.name = c.name, .spec = {.rows = c.rows, .cols = c.cols}}};
+    program.weights = {
+        {.name = c.name, .spec = {.rows = c.rows, .cols = c.cols, .dtype = c.dtype}}};
     program.buffers = {{.name = "in", .cols = c.cols},
                        {.name = "product", .cols = c.rows},
                        {.name = "out", .cols = c.rows / 2}};
@@ -92,7 +94,8 @@ class MakeRowsTest : public testing::TestWithParam<Case> {
     auto* out = reinterpret_cast<uint16_t*>(staged->bytes().data());
     for (int64_t row = 0; row < part.rows; ++row) {
       for (int64_t col = 0; col < c.cols; ++col) {
-        *out++ = FloatToBf16(numbers[static_cast<size_t>(n.first + row * n.stride + col)]);
+        const float number = numbers[static_cast<size_t>(n.first + row * n.stride + col)];
+        *out++ = c.dtype == DType::kF16 ? FloatToF16(number) : FloatToBf16(number);
       }
     }
     return weights.Load({.first = part.first_row, .count = part.rows}, std::move(staged));
@@ -127,7 +130,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"gates", 96, 64, true, {{0, 48, {4, 0, 64}}, {48, 48, {5, 0, 64}}}},
                     Case{"cut", 96, 64, true, {{3, 40, {4, 5, 99}}, {50, 46, {5, 1, 64}}}},
                     Case{"long", 70000, 8, false, {{0, 70000, {6, 0, 8}}}},
-                    Case{"wide", 9, 5000, false, {{0, 9, {11, 1, 5001}}}}),
+                    Case{"wide", 9, 5000, false, {{0, 9, {11, 1, 5001}}}},
+                    Case{"halves", 64, 256, false, {{0, 64, {7, 0, 256}}}, DType::kF16},
+                    Case{"odd_halves", 37, 19, false, {{0, 37, {8, 0, 19}}}, DType::kF16}),
     [](const testing::TestParamInfo<Case>& info) { return std::string(info.param.name); });
 
 TEST(MakeRowsErrors, RowsThatAreNotThereAndVectorsAreRefused) {

@@ -76,11 +76,13 @@ class LayerProbe {
   // Layers that hold next to nothing would be no measure: where there is something to read, kernels
   // begin, and wait for each other, beside reads.
   absl::Status TimeGpu() {
-    std::vector<ShapeSteps> decodes(3, {.shape = kShapeOf8B,
+    std::vector<ShapeSteps> decodes(4, {.shape = kShapeOf8B,
                                         .decodes = {std::begin(kGpuRows), std::end(kGpuRows)},
                                         .rounds = kRounds});
     decodes[1].shape.layers *= 2;
     decodes[2].shape = kHalfOf8B;
+    decodes[3].shape = decodes[1].shape;
+    decodes[3].dtype = DType::kF16;
     // Not of the same models, which would need pages for all sequences to be as long.
     std::vector<ShapeSteps> prompts = decodes;
     for (ShapeSteps& steps : prompts) {
@@ -95,6 +97,7 @@ class LayerProbe {
     }
     rates_.overheads = GpuOverheads(times[0], times[1], times[2]);
     AddProducts(times[1]);
+    AddProducts(times[3]);
     return absl::OkStatus();
   }
 
