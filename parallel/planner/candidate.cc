@@ -17,6 +17,7 @@
 #include "parallel/planner/fit.h"
 #include "parallel/planner/job_placement.h"
 #include "parallel/planner/memory.h"
+#include "parallel/planner/micro_batches.h"
 #include "parallel/planner/predict_plan.h"
 
 namespace skein::plan {
@@ -241,19 +242,21 @@ std::string MicroBatchReason(const Plan& plan, absl::Duration taken, absl::Durat
     return absl::StrCat("A micro-batch of decodes for each sequence: with ", plan.micro_batches,
                         " of them some of the ", stages, " stages idle.");
   }
-  const bool more = plan.micro_batches > stages;
-  const std::string reason =
-      absl::StrCat(plan.micro_batches, " micro-batches of decodes, ",
-                   more ? "one more than stages, to hide their hops"
-                        : "one for each stage, so that all stages work at the same time");
+  const int32_t more = plan.micro_batches - stages;
+  std::string reason = absl::StrCat(plan.micro_batches, " micro-batches of decodes, ");
+  if (more == 0) {
+    absl::StrAppend(&reason, "one for each stage, so that all stages work at the same time");
+  } else {
+    absl::StrAppend(&reason, more == 1 ? "one" : absl::StrCat(more),
+                    " more than stages, to hide their hops");
+  }
   if (other == absl::ZeroDuration()) return reason + ".";
   return absl::StrCat(reason, ": a step would take ", FormatMilliseconds(taken), ", with ",
-                      more ? stages : stages + 1, " ", FormatMilliseconds(other), ".");
+                      more > 0 ? stages : stages + 1, " ", FormatMilliseconds(other), ".");
 }
 
-// The last to judge: it reads the rest of the plan. P stages get P micro-batches of decodes, or P +
-// 1 where that makes steps shorter, and none more than sequences. Memory holds one micro-batch at a
-// time, so that their number takes none.
+// The last to judge: it reads the rest of the plan. Memory holds one micro-batch at a time, so that
+// their number takes none.
 void JudgeTime(const Job& job, Candidate& candidate) {
   Plan& plan = candidate.plan;
   const int32_t stages = plan.layout.pp_size;
@@ -261,18 +264,24 @@ void JudgeTime(const Job& job, Candidate& candidate) {
     plan.micro_batches = micro_batches;
     return PredictPlan(job.machine, job.topology, job.model, plan, job.workload);
   };
-  absl::StatusOr<Standing> taken = predict(std::min(stages, plan.max_num_seqs));
-  absl::Duration other;
-  if (taken.ok() && stages > 1 && plan.max_num_seqs > stages) {
-    absl::StatusOr<Standing> more = predict(stages + 1);
-    const bool shorter = more.ok() && more->cost.step < taken->cost.step;
-    if (more.ok()) other = shorter ? taken->cost.step : more->cost.step;
-    if (shorter) {
-      taken = std::move(more);
-    } else {
-      plan.micro_batches = stages;
-    }
+  const std::vector<int32_t> counts = MicroBatchCounts(stages, plan.max_num_seqs);
+  absl::StatusOr<Standing> taken = predict(counts.front());
+  int32_t best = counts.front();
+  absl::Duration of_stages, of_more;  // with one for each stage, and with one more
+  if (taken.ok()) of_stages = taken->cost.step;
+  int longer = 0;  // in a row
+  for (size_t i = 1; taken.ok() && i < counts.size() && longer < kMicroBatchTries; ++i) {
+    absl::StatusOr<Standing> more = predict(counts[i]);
+    if (!more.ok()) break;
+    if (i == 1) of_more = more->cost.step;
+    ++longer;
+    if (more->cost.step >= taken->cost.step) continue;
+    taken = std::move(more);
+    best = counts[i];
+    longer = 0;
   }
+  plan.micro_batches = best;
+  const absl::Duration other = best > stages ? of_stages : of_more;
   candidate.refusal = taken.status();
   if (!taken.ok()) return;
   candidate.standing = *taken;

@@ -198,9 +198,9 @@ TEST(PlanJob, StepsHaveAMicroBatchForEveryStage) {
   }
 }
 
-// Bard reads the weights of a stage in some 0.1 to 1 ms. One micro-batch more pays where hops take
-// longer, and only where it makes the largest of them smaller.
-TEST(PlanJob, SlowHopsAskForOneMicroBatchMore) {
+// Bard reads the weights of a stage in some 0.1 to 1 ms. More micro-batches pay where hops take
+// longer, and only where they make the largest of them smaller.
+TEST(PlanJob, SlowHopsAskForMoreMicroBatches) {
   struct Case {
     const char* layout;
     int32_t sequences;

@@ -14,6 +14,7 @@
 #include "parallel/planner/goal.h"
 #include "parallel/planner/kv_bytes.h"
 #include "parallel/planner/layer_split.h"
+#include "parallel/planner/micro_batches.h"
 
 namespace skein::plan {
 namespace {
@@ -92,18 +93,22 @@ absl::Status ReplicaSearch::Time(int32_t sequences, JudgedReplica& judged) const
   Replica& replica = judged.replica;
   const auto pp = static_cast<int32_t>(replica.stages.size());
   replica.sequences = sequences;
-  replica.micro_batches = std::min(pp, sequences);
-  SKEIN_ASSIGN_OR_RETURN(
-      judged.cost, cost::PredictReplica(task_.topology, task_.model, replica, task_.workload));
-  if (pp == 1 || sequences <= pp) return absl::OkStatus();
-  // One more than stages may hide hops.
-  Replica more = replica;
-  more.micro_batches = pp + 1;
-  SKEIN_ASSIGN_OR_RETURN(const cost::ReplicaCost cost,
-                         cost::PredictReplica(task_.topology, task_.model, more, task_.workload));
-  if (cost.step < judged.cost.step) {
-    judged.cost = cost;
-    replica = std::move(more);
+  Replica tried = replica;
+  int longer = 0;  // in a row
+  bool first = true;
+  for (const int32_t count : MicroBatchCounts(pp, sequences)) {
+    tried.micro_batches = count;
+    SKEIN_ASSIGN_OR_RETURN(
+        const cost::ReplicaCost cost,
+        cost::PredictReplica(task_.topology, task_.model, tried, task_.workload));
+    if (first || cost.step < judged.cost.step) {
+      judged.cost = cost;
+      replica.micro_batches = count;
+      longer = 0;
+    } else if (++longer == kMicroBatchTries) {
+      break;
+    }
+    first = false;
   }
   return absl::OkStatus();
 }

@@ -48,7 +48,7 @@ TEST(ReplicaSearchTest, TheLastStageHasTheOutputToo) {
   EXPECT_EQ(judged.replica.stages[1].layers.size(), 15);
 }
 
-TEST(ReplicaSearchTest, OneMicroBatchMoreHidesSlowHops) {
+TEST(ReplicaSearchTest, MoreMicroBatchesHideSlowHops) {
   Topology near = *MakePreset("dgx-h100", 2);
   ReplicaSearch fast(TaskOn(near));
   EXPECT_EQ(Judge(fast, {{{0, 0}}, {{1, 0}}}, 8).replica.micro_batches, 2);
