@@ -98,8 +98,9 @@ void PrintTable(const SearchResult& result, size_t shown) {
                  FormatCount(static_cast<int64_t>(result.choices.size() - shown), "layout"));
   }
   absl::PrintF(
-      "\nhosts: that a replica is on. memory: of the fullest rank. TTFT: of a prompt alone.\n"
-      "TPOT: prompts of others between.\n"
+      "\nhosts: that a replica is on. memory: of the fullest rank. TTFT: on the average, waiting "
+      "for\n"
+      "a place and for others included. TPOT: prompts of others between.\n"
       "idle: of the stages' time, waiting for hops too. exchange: the share of a step that sums "
       "take.\n");
 }

@@ -311,7 +311,7 @@ class Experiment {
     replica.max_micro_batch_rows = flags_.prompt_tokens;
     SKEIN_ASSIGN_OR_RETURN(const cost::ReplicaCost cost,
                            cost::PredictReplica(topology, model_.config, replica, workload));
-    return cost.ttft;
+    return cost.prompt;
   }
 
   // What `worker bench BENCH` says of so many rows.

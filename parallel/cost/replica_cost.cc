@@ -381,6 +381,23 @@ PromptTime TimePrompt(const Replica& replica, const StageClock& clock, const Wor
   return time;
 }
 
+// What a prompt waits for, on the average. `round`: while each sequence begins an answer and ends
+// it.
+absl::Duration WaitOfPrompt(const Replica& replica, const Workload& workload, absl::Duration step,
+                            absl::Duration prompt, absl::Duration round) {
+  // For a place: by Little's law, where some always wait.
+  const absl::Duration place = round * replica.waiting / replica.sequences;
+  const int32_t others = replica.sequences - 1;
+  if (others == 0) return place;
+  // For other prompts: of a queue whose customers take equally long (M/D/1), but for no more than
+  // there can be. And for decodes: half of the step under way, and those of its own steps.
+  const double busy = absl::FDivDuration(prompt * others, round);
+  const absl::Duration prompts =
+      std::min(busy / (2 * (1 - busy)), static_cast<double>(others)) * prompt;
+  const int64_t steps = CeilDiv(workload.prompt_tokens, replica.max_micro_batch_rows);
+  return place + prompts + step * (0.5 + static_cast<double>(steps));
+}
+
 // Of a stage, whatever layers it gets: what is out of caches decides.
 int64_t WholeSet(const ModelConfig& model, const Stage& stage) {
   return static_cast<int64_t>(
@@ -425,11 +442,12 @@ absl::StatusOr<ReplicaCost> PredictReplica(const Topology& topology, const Model
   const PromptTime prompt = TimePrompt(replica, clock, workload);
   const auto outputs = static_cast<double>(workload.output_tokens);
   const double sequences = replica.sequences;
-  cost.ttft = prompt.first_token;
+  cost.prompt = prompt.first_token;
   // While a sequence draws its tokens, each other one begins an answer, once.
   cost.tpot = cost.step + prompt.busy * (sequences - 1) / outputs;
   const absl::Duration round = prompt.busy * sequences + cost.step * outputs;
   cost.output_tokens_per_s = sequences * outputs / absl::ToDoubleSeconds(round);
+  cost.ttft = cost.prompt + WaitOfPrompt(replica, workload, cost.step, prompt.busy, round);
   return cost;
 }
 

@@ -45,6 +45,7 @@ struct Stage {
 struct Replica {
   std::vector<Stage> stages;  // [pp]
   int32_t sequences = 1;      // that run at once
+  int32_t waiting = 0;        // requests that wait for a place among these
   int32_t micro_batches = 1;  // of their decodes
   int64_t max_micro_batch_rows = 1;
   DType activations = DType::kF32;
@@ -55,9 +56,10 @@ struct Replica {
 };
 
 struct ReplicaCost {
-  absl::Duration ttft;  // of a prompt that nobody delays
-  absl::Duration tpot;  // from token to token of one answer, prompts of others between included
-  absl::Duration step;  // of decodes alone
+  absl::Duration prompt;  // until the first token of a prompt that nobody delays
+  absl::Duration ttft;    // the same on the average, waiting for others included
+  absl::Duration tpot;    // from token to token of one answer, prompts of others between included
+  absl::Duration step;    // of decodes alone
   double output_tokens_per_s = 0;
   double bubble = 0;          // idle share of all stages' time in steady decode
   double exchange_share = 0;  // of a step's time on the stage that takes longest

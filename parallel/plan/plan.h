@@ -104,8 +104,8 @@ struct Prediction {
   int64_t prompt_tokens = 0;  // of each request; 0: nothing was predicted
   int64_t output_tokens = 0;
   int64_t concurrency = 0;  // requests at once, over all replicas
-  absl::Duration ttft;      // of a prompt that nobody delays
-  absl::Duration tpot;      // of the slowest replica
+  absl::Duration ttft;      // on the average, waiting for others included; of the slowest replica
+  absl::Duration tpot;      // likewise
   double output_tokens_per_s = 0;
   bool measured = false;  // by figures that were measured, not assumed
   double spread = 0;      // of these, topology::DeviceRates', the largest of all devices

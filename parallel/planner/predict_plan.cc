@@ -29,7 +29,7 @@ int64_t SequencesOf(const Layout& layout, const cost::Workload& workload, int32_
 // Equal for replicas of one plan and topology that are predicted alike.
 std::string KeyOf(const HostKinds& kinds, const cost::Replica& replica) {
   std::vector<Group> sites;
-  std::string key = absl::StrCat(replica.sequences, ";");
+  std::string key = absl::StrCat(replica.sequences, "+", replica.waiting, ";");
   for (const cost::Stage& stage : replica.stages) {
     sites.push_back(stage.sites);
     absl::StrAppend(&key, stage.layers.begin, "-", stage.layers.end, "*", stage.share.threads, "/",
@@ -52,6 +52,7 @@ cost::Replica ReplicaOfPlan(const topology::Machine& machine, const topology::To
       std::min<int64_t>(plan.max_num_seqs, std::max<int64_t>(1, plan.pages / each));
   cost::Replica replica;
   replica.sequences = static_cast<int32_t>(std::clamp<int64_t>(share, 1, most));
+  replica.waiting = static_cast<int32_t>(std::max<int64_t>(share - replica.sequences, 0));
   replica.micro_batches = std::min(plan.micro_batches, replica.sequences);
   replica.max_micro_batch_rows = plan.max_micro_batch_rows;
   const DeviceKind kind = machine.devices.front().kind;

@@ -58,8 +58,9 @@ absl::StatusOr<JudgedReplica> ReplicaSearch::Judge(const std::vector<Group>& sta
 }
 
 absl::StatusOr<JudgedReplica> ReplicaSearch::JudgeAnew(const std::vector<Group>& stages,
-                                                       int32_t sequences, const HostShare& share) {
+                                                       int32_t asked, const HostShare& share) {
   const auto pp = static_cast<int32_t>(stages.size());
+  const int32_t sequences = std::min(asked, task_.max_num_seqs);
   JudgedReplica judged;
   Replica& replica = judged.replica;
   replica.sequences = sequences;
@@ -79,20 +80,21 @@ absl::StatusOr<JudgedReplica> ReplicaSearch::JudgeAnew(const std::vector<Group>&
   SKEIN_RETURN_IF_ERROR(Split(limits, share, replica));
   SKEIN_RETURN_IF_ERROR(FitMemory(limits, share, sequences, judged));
   const int32_t most = replica.sequences;
-  SKEIN_RETURN_IF_ERROR(Time(most, judged));
+  SKEIN_RETURN_IF_ERROR(Time(asked, most, judged));
   if (!task_.tpot_limit || judged.cost.tpot <= *task_.tpot_limit) return judged;
   const int32_t kept = MostSequences(most, [&](int32_t fewer) {
-    return Time(fewer, judged).ok() && judged.cost.tpot <= *task_.tpot_limit;
+    return Time(asked, fewer, judged).ok() && judged.cost.tpot <= *task_.tpot_limit;
   });
   judged.bounded = kept > 0;
-  SKEIN_RETURN_IF_ERROR(Time(judged.bounded ? kept : most, judged));
+  SKEIN_RETURN_IF_ERROR(Time(asked, judged.bounded ? kept : most, judged));
   return judged;
 }
 
-absl::Status ReplicaSearch::Time(int32_t sequences, JudgedReplica& judged) const {
+absl::Status ReplicaSearch::Time(int32_t asked, int32_t sequences, JudgedReplica& judged) const {
   Replica& replica = judged.replica;
   const auto pp = static_cast<int32_t>(replica.stages.size());
   replica.sequences = sequences;
+  replica.waiting = asked - sequences;
   Replica tried = replica;
   int longer = 0;  // in a row
   bool first = true;

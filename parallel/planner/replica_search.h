@@ -68,11 +68,12 @@ class ReplicaSearch {
                                       const HostShare& share);
 
  private:
-  absl::StatusOr<JudgedReplica> JudgeAnew(const std::vector<Group>& stages, int32_t sequences,
+  absl::StatusOr<JudgedReplica> JudgeAnew(const std::vector<Group>& stages, int32_t asked,
                                           const HostShare& share);
   // Of so many sequences, with as many micro-batches as take the least time. Errors are
   // PredictReplica's.
-  absl::Status Time(int32_t sequences, JudgedReplica& judged) const;
+  // `asked` of which so many sequences run at once.
+  absl::Status Time(int32_t asked, int32_t sequences, JudgedReplica& judged) const;
   ReplicaLimits LimitsOf(const std::vector<Group>& stages) const;
   absl::StatusOr<RankMemory> MemoryOf(const ReplicaLimits& limits, Range layers);
   absl::StatusOr<int64_t> MostLayers(const ReplicaLimits& limits, const Group& sites, bool first,

@@ -219,10 +219,10 @@ class Search {
     return {ranks, cost::ActiveRanks(ranks, layout.tp_size, layout.pp_size, sequences)};
   }
 
+  // That are asked of a replica at once.
   int32_t SequencesOf(double share) const {
-    const auto sequences = static_cast<int64_t>(
-        std::ceil(static_cast<double>(task_.workload.concurrency) * share - 1e-9));
-    return static_cast<int32_t>(std::clamp<int64_t>(sequences, 1, replica_task_.max_num_seqs));
+    const double asked = std::ceil(static_cast<double>(task_.workload.concurrency) * share - 1e-9);
+    return static_cast<int32_t>(std::max(asked, 1.0));
   }
 
   // The first dp of the placed replicas. Requests go to each by its speed.
