@@ -1,6 +1,8 @@
 #include "parallel/planner/candidate.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -264,24 +266,18 @@ void JudgeTime(const Job& job, Candidate& candidate) {
     plan.micro_batches = micro_batches;
     return PredictPlan(job.machine, job.topology, job.model, plan, job.workload);
   };
-  const std::vector<int32_t> counts = MicroBatchCounts(stages, plan.max_num_seqs);
-  absl::StatusOr<Standing> taken = predict(counts.front());
-  int32_t best = counts.front();
-  absl::Duration of_stages, of_more;  // with one for each stage, and with one more
-  if (taken.ok()) of_stages = taken->cost.step;
-  int longer = 0;  // in a row
-  for (size_t i = 1; taken.ok() && i < counts.size() && longer < kMicroBatchTries; ++i) {
-    absl::StatusOr<Standing> more = predict(counts[i]);
-    if (!more.ok()) break;
-    if (i == 1) of_more = more->cost.step;
-    ++longer;
-    if (more->cost.step >= taken->cost.step) continue;
-    taken = std::move(more);
-    best = counts[i];
-    longer = 0;
-  }
+  std::map<int32_t, absl::StatusOr<Standing>> known;
+  const int32_t best = BestMicroBatches(
+      stages, plan.max_num_seqs, [&](int32_t count) -> std::optional<absl::Duration> {
+        const absl::StatusOr<Standing>& of = known.emplace(count, predict(count)).first->second;
+        if (!of.ok()) return std::nullopt;
+        return of->cost.step;
+      });
   plan.micro_batches = best;
-  const absl::Duration other = best > stages ? of_stages : of_more;
+  const absl::StatusOr<Standing>& taken = known.at(best);
+  const auto compared = known.find(best > stages ? stages : stages + 1);
+  absl::Duration other;
+  if (compared != known.end() && compared->second.ok()) other = compared->second->cost.step;
   candidate.refusal = taken.status();
   if (!taken.ok()) return;
   candidate.standing = *taken;

@@ -6,6 +6,8 @@ namespace skein::plan {
 namespace {
 
 constexpr int32_t kMostOfAStage = 4;
+constexpr double kShorter = 0.95;
+constexpr int kTries = 2;
 
 }  // namespace
 
@@ -19,6 +21,27 @@ std::vector<int32_t> MicroBatchCounts(int32_t stages, int32_t sequences) {
     if (count > counts.back()) counts.push_back(count);
   }
   return counts;
+}
+
+int32_t BestMicroBatches(
+    int32_t stages, int32_t sequences,
+    absl::FunctionRef<std::optional<absl::Duration>(int32_t micro_batches)> step_of) {
+  const std::vector<int32_t> counts = MicroBatchCounts(stages, sequences);
+  int32_t best = counts.front();
+  absl::Duration shortest = absl::InfiniteDuration();
+  int longer = 0;  // in a row
+  for (const int32_t count : counts) {
+    const std::optional<absl::Duration> step = step_of(count);
+    if (!step) break;
+    if (*step < (count > stages + 1 ? kShorter : 1) * shortest) {
+      shortest = *step;
+      best = count;
+      longer = 0;
+    } else if (++longer == kTries) {
+      break;
+    }
+  }
+  return best;
 }
 
 }  // namespace skein::plan

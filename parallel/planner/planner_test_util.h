@@ -62,7 +62,7 @@ inline void ExpectSound(const Planning& planning, const ModelFacts& model, size_
     EXPECT_EQ(plan.model_identity, model.identity);
     const int32_t stages = plan.layout.pp_size;
     EXPECT_GE(plan.micro_batches, std::min(stages, plan.max_num_seqs));
-    EXPECT_LE(plan.micro_batches, stages == 1 ? 1 : std::min(stages + 1, plan.max_num_seqs));
+    EXPECT_LE(plan.micro_batches, stages == 1 ? 1 : std::min(4 * stages, plan.max_num_seqs));
     EXPECT_EQ(plan.max_num_batched_tokens, std::max(256 * plan.layout.pp_size, plan.max_num_seqs));
   }
   size_t layouts = 0;

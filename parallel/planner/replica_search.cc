@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -95,24 +96,19 @@ absl::Status ReplicaSearch::Time(int32_t asked, int32_t sequences, JudgedReplica
   const auto pp = static_cast<int32_t>(replica.stages.size());
   replica.sequences = sequences;
   replica.waiting = asked - sequences;
-  Replica tried = replica;
-  int longer = 0;  // in a row
-  bool first = true;
-  for (const int32_t count : MicroBatchCounts(pp, sequences)) {
-    tried.micro_batches = count;
-    SKEIN_ASSIGN_OR_RETURN(
-        const cost::ReplicaCost cost,
-        cost::PredictReplica(task_.topology, task_.model, tried, task_.workload));
-    if (first || cost.step < judged.cost.step) {
-      judged.cost = cost;
-      replica.micro_batches = count;
-      longer = 0;
-    } else if (++longer == kMicroBatchTries) {
-      break;
-    }
-    first = false;
-  }
-  return absl::OkStatus();
+  absl::Status status;  // of what was predicted last
+  const auto predict = [&](int32_t micro_batches) -> std::optional<absl::Duration> {
+    replica.micro_batches = micro_batches;
+    absl::StatusOr<cost::ReplicaCost> cost =
+        cost::PredictReplica(task_.topology, task_.model, replica, task_.workload);
+    status = cost.status();
+    if (!cost.ok()) return std::nullopt;
+    judged.cost = *cost;
+    return judged.cost.step;
+  };
+  const int32_t best = BestMicroBatches(pp, sequences, predict);
+  if (replica.micro_batches != best) predict(best);
+  return status;
 }
 
 ReplicaLimits ReplicaSearch::LimitsOf(const std::vector<Group>& stages) const {
