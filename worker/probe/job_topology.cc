@@ -38,9 +38,6 @@ namespace {
 using topology::Connection;
 using topology::Path;
 
-// For a probe of another job to end.
-constexpr absl::Duration kPatience = absl::Seconds(30);
-
 class Finder {
  public:
   Finder(comm::MpiRuntime& mpi, const JobTopologyOptions& options) : mpi_(mpi), options_(options) {}
@@ -197,18 +194,19 @@ class Finder {
     absl::StatusOr<DeviceLock> lock =
         DeviceLock::Open(is_gpu() ? absl::StrCat("/sys/bus/pci/devices/",
                                                  topology::PciAddress(options_.device.pci_address))
-                                  : "/dev/shm");
+                                  : options_.cores_folder);
     if (!lock.ok()) return;
     found_.lock = *std::move(lock);
     locks_ = true;
   }
 
   void ShareDevices() {
-    if (!locks_ || found_.lock.Share(kPatience)) return;
+    if (!locks_ || found_.lock.Share(options_.patience)) return;
     spdlog::warn(
         "another job has measured {} for {}, and goes on beside this one: its figures will be too "
         "slow; measure again when both have ended (`skein topo --probe`)",
-        is_gpu() ? "GPU " + options_.device.uuid : "these cores", absl::FormatDuration(kPatience));
+        is_gpu() ? "GPU " + options_.device.uuid : "these cores",
+        absl::FormatDuration(options_.patience));
   }
 
   // Empty where every device of the job is free to be measured; then it is this job's.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
 #include "topology/topology.h"
 #include "worker/device.h"
@@ -30,6 +31,8 @@ struct JobTopologyOptions {
   std::string folder;        // where measurements are kept; empty: nowhere
   std::string figures_file;  // proto/convert/figure_files.h; where it is, nobody measures
   std::function<void(std::string_view)> progress;  // may be null
+  std::string cores_folder = "/dev/shm";           // that stands for the host's cores (DeviceLock)
+  absl::Duration patience = absl::Seconds(30);     // for measurements of another job to end
 };
 
 struct JobTopology {
