@@ -105,3 +105,12 @@ headers_of = rule(
     implementation = _headers_of_impl,
     attrs = {"deps": attr.label_list(providers = [CcInfo])},
 )
+
+def _linked_only_impl(ctx):
+    return [CcInfo(linking_context = ctx.attr.dep[CcInfo].linking_context)]
+
+# What `dep` defines without what it declares: who depends on this is compiled without its include paths, and so as without CUDA.
+linked_only = rule(
+    implementation = _linked_only_impl,
+    attrs = {"dep": attr.label(providers = [CcInfo])},
+)

@@ -8,7 +8,7 @@ root=$(mktemp -d "${TEST_TMPDIR:-/tmp}/launch_test.XXXXXX")
 # What runs for this test, wherever it ended up.
 started() { grep -lsz -- "^LAUNCH_TEST=$root\$" /proc/[0-9]*/environ | cut -d/ -f3 | grep -vx "$$"; }
 head=''
-trap 'started | xargs -r kill -KILL $head || true; rm -rf "$root"' EXIT
+trap 'kill -KILL $head $(started) 2>/dev/null || true; rm -rf "$root"' EXIT
 trap 'exit 143' TERM
 bin=$root/bin
 late_ms=1500

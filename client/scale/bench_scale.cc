@@ -272,11 +272,12 @@ class Experiment {
                             const cost::Workload& workload) const {
     cost::Replica replica =
         plan::ReplicaOfPlan(machine, topology, model_.config, plan, dp_rank, workload);
-    int32_t rank = dp_rank * plan.layout.pp_size * plan.layout.tp_size;
+    const std::vector<cost::Site> sites = plan::SitesOfRanks(machine);
+    auto rank = sites.begin() + dp_rank * plan.layout.pp_size * plan.layout.tp_size;
     for (int32_t stage = 0; stage < plan.layout.pp_size; ++stage) {
       cost::Stage& of = replica.stages[stage];
       of.layers = plan::BalancedStageLayers(model_.config, plan.layout.pp_size, stage);
-      for (cost::Site& site : of.sites) site = plan::SiteOfRank(machine, rank++);
+      for (cost::Site& site : of.sites) site = *rank++;
     }
     return replica;
   }

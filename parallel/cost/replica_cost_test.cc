@@ -131,14 +131,37 @@ TEST(ReplicaCostTest, QuantisedTypesHaveTheirBytesAndRates) {
   EXPECT_NEAR(step_ms(), expected_ms, 0.01 * expected_ms);
 }
 
+// For other prompts as a queue has them, for half of a step and one of its own, and for a place.
+TEST(ReplicaCostTest, APromptWaitsForOthers) {
+  const Workload work = {2048, 64, 8};
+  const ReplicaCost alone = Predict("dgx-h100", Even(1, 1, 1), work);
+  EXPECT_EQ(alone.ttft, alone.prompt);
+  Replica replica = Even(1, 1, 8);
+  replica.max_micro_batch_rows = 2048;
+  const ReplicaCost eight = Predict("dgx-h100", replica, work);
+  const absl::Duration round = 8 * eight.prompt + 64 * eight.step;
+  const double busy = absl::FDivDuration(7 * eight.prompt, round);
+  ASSERT_GT(busy, 0.2);
+  const absl::Duration others = busy / (1 - busy) / 2 * eight.prompt;
+  EXPECT_NEAR(absl::FDivDuration(eight.ttft, eight.prompt + others + 1.5 * eight.step), 1, 1e-6);
+  replica.max_micro_batch_rows = 1024;  // two steps
+  const ReplicaCost chunked = Predict("dgx-h100", replica, work);
+  EXPECT_GT(chunked.ttft - chunked.prompt, eight.ttft - eight.prompt + 0.9 * eight.step);
+  replica.max_micro_batch_rows = 2048;
+  replica.waiting = 4;
+  const ReplicaCost queued = Predict("dgx-h100", replica, work);
+  EXPECT_NEAR(absl::FDivDuration(queued.ttft - eight.ttft, round / 2), 1, 1e-6);
+  EXPECT_EQ(queued.output_tokens_per_s, eight.output_tokens_per_s);
+}
+
 // 2 x 7.5e9 operations a token, over 989 TFLOP/s.
 TEST(ReplicaCostTest, APromptMultiplies) {
   const ReplicaCost cost = Predict("dgx-h100", Even(1, 1, 1), {2048, 16, 1});
   const double operations = 2048.0 * 2 * (15.01e9 / 2 - 128256 * 4096.0);
   const double attention = 4.0 * 4096 * 1024 * 2048 * 32;
   const double ms = (operations + attention) / 989e12 * 1e3;
-  EXPECT_GT(absl::ToDoubleMilliseconds(cost.ttft), ms);
-  EXPECT_LT(absl::ToDoubleMilliseconds(cost.ttft), 1.1 * ms + 0.5);
+  EXPECT_GT(absl::ToDoubleMilliseconds(cost.prompt), ms);
+  EXPECT_LT(absl::ToDoubleMilliseconds(cost.prompt), 1.1 * ms + 0.5);
 }
 
 TEST(ReplicaCostTest, ShardsShareReadingAndExchange) {
@@ -182,13 +205,14 @@ TEST(ReplicaCostTest, HopsTakeTime) {
   };
   const ReplicaCost near = cost(absl::ZeroDuration()), far = cost(absl::Milliseconds(5));
   EXPECT_NEAR(absl::ToDoubleMilliseconds(far.step - near.step), 10, 0.1);
-  EXPECT_NEAR(absl::ToDoubleMilliseconds(far.ttft - near.ttft), 5, 0.1);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(far.prompt - near.prompt), 5, 0.1);
   // A prompt's 512 rows of 4,096 values at 10 MB/s: half of the bytes, half of the time.
   two.fabric.link.bytes_per_s = 1e7;
   const ReplicaCost halves = cost(absl::ZeroDuration());
   replica.hops = DType::kF32;
   const ReplicaCost whole = cost(absl::ZeroDuration());
-  EXPECT_NEAR(absl::ToDoubleMilliseconds(whole.ttft - halves.ttft), 512 * 4096 * 2 / 1e7 * 1e3, 1);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(whole.prompt - halves.prompt), 512 * 4096 * 2 / 1e7 * 1e3,
+              1);
   replica.hops = DType::kBF16;
   two.fabric = MakePreset("dgx-h100", 2)->fabric;
   // Tokens come back as it was measured, whatever a message takes.
@@ -197,7 +221,7 @@ TEST(ReplicaCostTest, HopsTakeTime) {
   }
   const ReplicaCost late = cost(absl::ZeroDuration());
   EXPECT_NEAR(absl::ToDoubleMilliseconds(late.step - near.step), 7, 0.1);
-  EXPECT_EQ(late.ttft, near.ttft);
+  EXPECT_EQ(late.prompt, near.prompt);
   // With a micro-batch for each stage those that receive are awake.
   const auto by_messages = [&](double asleep_ms, double awake_ms) {
     for (topology::Host& host : two.hosts) {
@@ -237,7 +261,7 @@ TEST(ReplicaCostTest, WhoWaitsBrieflyIsAwake) {
   // Messages that take so long themselves let it fall asleep.
   EXPECT_NEAR(absl::ToDoubleMilliseconds(cost(9, 3).step - cost(4, 3).step), 2 * 5, 0.01);
   // A prompt finds all asleep.
-  EXPECT_NEAR(absl::ToDoubleMilliseconds(cost(9, 0.1).ttft - cost(4, 0.1).ttft), 5, 0.01);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(cost(9, 0.1).prompt - cost(4, 0.1).prompt), 5, 0.01);
 }
 
 // Stages work on the chunks of one prompt at the same time.
@@ -245,9 +269,9 @@ TEST(ReplicaCostTest, ChunksOfAPromptFollowEachOther) {
   Replica replica = Even(1, 4, 1);
   const Workload workload = {4096, 16, 1};
   replica.max_micro_batch_rows = 4096;
-  const absl::Duration whole = Predict("dgx-h100", replica, workload).ttft;
+  const absl::Duration whole = Predict("dgx-h100", replica, workload).prompt;
   replica.max_micro_batch_rows = 512;  // 8 of them in 4 stages: 11 of 32 parts
-  const absl::Duration chunked = Predict("dgx-h100", replica, workload).ttft;
+  const absl::Duration chunked = Predict("dgx-h100", replica, workload).prompt;
   EXPECT_NEAR(absl::FDivDuration(chunked, whole), 11.0 / 32, 0.06);
 }
 
@@ -301,7 +325,7 @@ TEST(ReplicaCostTest, ContextsAreReadAsAttentionWasMeasured) {
   Replica replica = Even(1, 1, 64);
   const ReplicaCost fast = cost(replica, {1, 1e11, 0}), slow = cost(replica, {1, 1e10, 0});
   EXPECT_NEAR(seconds(slow.step - fast.step), bytes / 1e10 - bytes / 1e11, 1e-5);
-  EXPECT_EQ(slow.ttft, fast.ttft);
+  EXPECT_EQ(slow.prompt, fast.prompt);
   EXPECT_NEAR(seconds(cost(replica, {1, 1e11, 1e12}).step - fast.step), operations / 1e12, 1e-5);
   replica.stages[0].sites = {{0, -1}};
   const ReplicaCost of_cores = cost(replica, {1, 1e11, 1e12});

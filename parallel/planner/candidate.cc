@@ -264,7 +264,7 @@ void JudgeTime(const Job& job, Candidate& candidate) {
   const int32_t stages = plan.layout.pp_size;
   const auto predict = [&](int32_t micro_batches) {
     plan.micro_batches = micro_batches;
-    return PredictPlan(job.machine, job.topology, job.model, plan, job.workload);
+    return PredictPlan(job.machine, job.topology, job.kinds, job.model, plan, job.workload);
   };
   std::map<int32_t, absl::StatusOr<Standing>> known;
   const int32_t best = BestMicroBatches(
@@ -301,6 +301,7 @@ absl::StatusOr<std::vector<Range>> LayersBySpeed(const Job& job, const Candidate
                                                  ReplicaSearch& splits) {
   const Layout& layout = of.layout;
   const std::vector<int32_t> on_node = RanksOfNodes(job.machine, of.ranks);
+  const std::vector<cost::Site> sites = SitesOfRanks(job.machine);
   const int64_t share = job.workload.concurrency / layout.dp_size;
   const auto sequences = static_cast<int32_t>(std::clamp<int64_t>(share, 1, job.max_num_seqs));
   std::vector<Range> layers;
@@ -310,7 +311,7 @@ absl::StatusOr<std::vector<Range>> LayersBySpeed(const Job& job, const Candidate
     std::vector<Group> stages(layout.pp_size);
     for (Group& stage : stages) {
       for (int32_t shard = 0; shard < layout.tp_size; ++shard) {
-        stage.push_back(SiteOfRank(job.machine, *rank++));
+        stage.push_back(sites[*rank++]);
         host.ranks = std::max(host.ranks, on_node[stage.back().host]);
       }
     }

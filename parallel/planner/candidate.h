@@ -13,6 +13,7 @@
 #include "model/config/model_config.h"
 #include "parallel/plan/plan.h"
 #include "parallel/planner/goal.h"
+#include "parallel/planner/host_kinds.h"
 #include "parallel/planner/kv_memory.h"
 #include "parallel/planner/replica_search.h"
 #include "topology/machine.h"
@@ -24,6 +25,7 @@ namespace skein::plan {
 struct Job {
   const topology::Machine& machine;
   const topology::Topology& topology;  // TopologyOf(machine)
+  const HostKinds& kinds;              // its
   const model::ModelConfig& model;
   DeviceKind device = DeviceKind::kCpu;  // of all ranks
   int64_t page_size = 0;

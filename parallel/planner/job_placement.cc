@@ -65,12 +65,14 @@ std::vector<int32_t> RanksOfReplicas(const topology::Machine& machine,
   return ranks;
 }
 
-cost::Site SiteOfRank(const topology::Machine& machine, int32_t rank) {
-  const int32_t node = machine.devices[rank].node;
-  if (SharesCores(machine)) return {node, -1};
-  const auto begin = machine.devices.begin();
-  return {node, static_cast<int32_t>(std::count_if(
-                    begin, begin + rank, [&](const auto& of) { return of.node == node; }))};
+std::vector<cost::Site> SitesOfRanks(const topology::Machine& machine) {
+  const bool cores = SharesCores(machine);
+  std::vector<int32_t> taken(machine.nodes.size(), 0);  // of a node's GPUs
+  std::vector<cost::Site> sites;
+  for (const topology::Device& device : machine.devices) {
+    sites.push_back({device.node, cores ? -1 : taken[device.node]++});
+  }
+  return sites;
 }
 
 std::vector<int32_t> RanksOfNodes(const topology::Machine& machine,

@@ -23,8 +23,8 @@ std::vector<ReplicaRanks> PlaceJob(const topology::Machine& machine, Placer& pla
 std::vector<int32_t> RanksOfReplicas(const topology::Machine& machine,
                                      const std::vector<ReplicaRanks>& replicas, int32_t dp_size);
 
-// Where the rank is in TopologyOf(machine).
-cost::Site SiteOfRank(const topology::Machine& machine, int32_t rank);
+// Where each rank is in TopologyOf(machine).
+std::vector<cost::Site> SitesOfRanks(const topology::Machine& machine);
 
 // The number of `ranks` on each node.
 std::vector<int32_t> RanksOfNodes(const topology::Machine& machine,

@@ -359,7 +359,8 @@ absl::StatusOr<Planning> PlanJob(const topology::Machine& machine, const ModelFa
   const LayoutRequest& request = constraints.layout;
   topology::Topology topology = topology::TopologyOf(machine);
   const int folded = FoldAlikeHosts(topology);
-  Job job{machine, topology, model.config};
+  const HostKinds kinds(topology);
+  Job job{machine, topology, kinds, model.config};
   job.device = machine.devices.front().kind;
   job.page_size = kernels::PageTokens(job.device);
   job.context_length = constraints.context_length > 0 ? constraints.context_length

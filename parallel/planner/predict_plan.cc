@@ -21,11 +21,6 @@
 namespace skein::plan {
 namespace {
 
-// Of the requests at once, those that a replica has.
-int64_t SequencesOf(const Layout& layout, const cost::Workload& workload, int32_t dp_rank) {
-  return SequencesOfReplica(workload.concurrency, layout.dp_size, dp_rank);
-}
-
 // Equal for replicas of one plan and topology that are predicted alike.
 std::string KeyOf(const HostKinds& kinds, const cost::Replica& replica) {
   std::vector<Group> sites;
@@ -38,62 +33,92 @@ std::string KeyOf(const HostKinds& kinds, const cost::Replica& replica) {
   return key + kinds.KeyOf(sites);
 }
 
+// The replicas of a plan, with what is the same for all of them found once.
+class PlanReplicas {
+ public:
+  PlanReplicas(const topology::Machine& machine, const topology::Topology& topology,
+               const model::ModelConfig& model, const Plan& plan, const cost::Workload& workload)
+      : topology_(topology),
+        model_(model),
+        plan_(plan),
+        workload_(workload),
+        kind_(machine.devices.front().kind),
+        sites_(SitesOfRanks(machine)) {
+    std::vector<int32_t> busy;
+    for (const RankPlan& rank : plan.ranks) {
+      if (Asked(rank.dp_rank) > 0) busy.push_back(rank.rank);
+    }
+    on_node_ = RanksOfNodes(machine, busy);
+  }
+
+  // Requests at once that a replica has.
+  int64_t Asked(int32_t dp_rank) const {
+    return SequencesOfReplica(workload_.concurrency, plan_.layout.dp_size, dp_rank);
+  }
+
+  cost::Replica Of(int32_t dp_rank) const {
+    const Layout& layout = plan_.layout;
+    const int64_t asked = Asked(dp_rank);
+    const int64_t tokens = workload_.prompt_tokens + workload_.output_tokens;
+    const int64_t each = MostHeldPages(tokens, model_.LargestWindow(plan_.context_length),
+                                       plan_.max_num_batched_tokens, plan_.page_size);
+    const int64_t most =
+        std::min<int64_t>(plan_.max_num_seqs, std::max<int64_t>(1, plan_.pages / each));
+    cost::Replica replica;
+    replica.sequences = static_cast<int32_t>(std::clamp<int64_t>(asked, 1, most));
+    replica.waiting = static_cast<int32_t>(std::max<int64_t>(asked - replica.sequences, 0));
+    replica.micro_batches = std::min(plan_.micro_batches, replica.sequences);
+    replica.max_micro_batch_rows = plan_.max_micro_batch_rows;
+    replica.activations = kernels::ActivationDType(kind_, model_.dtype);
+    replica.hops = plan_.hop_dtype;
+    replica.sums = SumDType(replica.activations, plan_.deterministic);
+    replica.sums_by_hosts = SumsByHosts(kind_, plan_.deterministic, layout.tp_size);
+    replica.kv_bytes_per_value = KvBytesPerValue(plan_.kv_dtype, model_.head_dim);
+    for (int32_t pp_rank = 0; pp_rank < layout.pp_size; ++pp_rank) {
+      cost::Stage& stage = replica.stages.emplace_back();
+      for (int32_t tp_rank = 0; tp_rank < layout.tp_size; ++tp_rank) {
+        const RankPlan& rank = plan_.At(dp_rank, pp_rank, tp_rank);
+        const cost::Site& site = stage.sites.emplace_back(sites_[rank.rank]);
+        stage.layers = rank.layers;
+        if (kind_ == DeviceKind::kCuda) continue;
+        const int32_t ranks = on_node_[site.host];
+        stage.share = cost::ShareOfCores(
+            topology_.hosts[site.host].cores, rank.threads, ranks,
+            cost::ActiveRanks(ranks, layout.tp_size, layout.pp_size, replica.sequences));
+      }
+    }
+    return replica;
+  }
+
+ private:
+  const topology::Topology& topology_;
+  const model::ModelConfig& model_;
+  const Plan& plan_;
+  const cost::Workload& workload_;
+  const DeviceKind kind_;
+  const std::vector<cost::Site> sites_;  // by rank
+  std::vector<int32_t> on_node_;         // ranks that have something to do
+};
+
 }  // namespace
 
 cost::Replica ReplicaOfPlan(const topology::Machine& machine, const topology::Topology& topology,
                             const model::ModelConfig& model, const Plan& plan, int32_t dp_rank,
                             const cost::Workload& workload) {
-  const Layout& layout = plan.layout;
-  const int64_t share = SequencesOf(layout, workload, dp_rank);
-  const int64_t tokens = workload.prompt_tokens + workload.output_tokens;
-  const int64_t each = MostHeldPages(tokens, model.LargestWindow(plan.context_length),
-                                     plan.max_num_batched_tokens, plan.page_size);
-  const int64_t most =
-      std::min<int64_t>(plan.max_num_seqs, std::max<int64_t>(1, plan.pages / each));
-  cost::Replica replica;
-  replica.sequences = static_cast<int32_t>(std::clamp<int64_t>(share, 1, most));
-  replica.waiting = static_cast<int32_t>(std::max<int64_t>(share - replica.sequences, 0));
-  replica.micro_batches = std::min(plan.micro_batches, replica.sequences);
-  replica.max_micro_batch_rows = plan.max_micro_batch_rows;
-  const DeviceKind kind = machine.devices.front().kind;
-  replica.activations = kernels::ActivationDType(kind, model.dtype);
-  replica.hops = plan.hop_dtype;
-  replica.sums = SumDType(replica.activations, plan.deterministic);
-  replica.sums_by_hosts = SumsByHosts(kind, plan.deterministic, layout.tp_size);
-  replica.kv_bytes_per_value = KvBytesPerValue(plan.kv_dtype, model.head_dim);
-  std::vector<int32_t> ranks;  // of replicas that have something to do
-  for (const RankPlan& rank : plan.ranks) {
-    if (SequencesOf(layout, workload, rank.dp_rank) > 0) ranks.push_back(rank.rank);
-  }
-  const std::vector<int32_t> on_node = RanksOfNodes(machine, ranks);
-  for (int32_t pp_rank = 0; pp_rank < layout.pp_size; ++pp_rank) {
-    cost::Stage& stage = replica.stages.emplace_back();
-    for (int32_t tp_rank = 0; tp_rank < layout.tp_size; ++tp_rank) {
-      const RankPlan& rank = plan.At(dp_rank, pp_rank, tp_rank);
-      const cost::Site& site = stage.sites.emplace_back(SiteOfRank(machine, rank.rank));
-      stage.layers = rank.layers;
-      if (kind == DeviceKind::kCpu) {
-        stage.share =
-            cost::ShareOfCores(topology.hosts[site.host].cores, rank.threads, on_node[site.host],
-                               cost::ActiveRanks(on_node[site.host], layout.tp_size, layout.pp_size,
-                                                 replica.sequences));
-      }
-    }
-  }
-  return replica;
+  return PlanReplicas(machine, topology, model, plan, workload).Of(dp_rank);
 }
 
 absl::StatusOr<Standing> PredictPlan(const topology::Machine& machine,
-                                     const topology::Topology& topology,
+                                     const topology::Topology& topology, const HostKinds& kinds,
                                      const model::ModelConfig& model, const Plan& plan,
                                      const cost::Workload& workload) {
   Standing standing{.layout = plan.layout,
                     .idle_ranks = static_cast<int32_t>(plan.idle_ranks.size())};
-  const HostKinds kinds(topology);
+  const PlanReplicas replicas(machine, topology, model, plan, workload);
   std::map<std::string, cost::ReplicaCost> known;
   for (int32_t dp_rank = 0; dp_rank < plan.layout.dp_size; ++dp_rank) {
-    if (SequencesOf(plan.layout, workload, dp_rank) == 0) break;  // it idles, and all behind it
-    const cost::Replica replica = ReplicaOfPlan(machine, topology, model, plan, dp_rank, workload);
+    if (replicas.Asked(dp_rank) == 0) break;  // it idles, and all behind it
+    const cost::Replica replica = replicas.Of(dp_rank);
     const std::string key = KeyOf(kinds, replica);
     auto found = known.find(key);
     if (found == known.end()) {

@@ -9,6 +9,7 @@
 #include "parallel/cost/replica_cost.h"
 #include "parallel/plan/plan.h"
 #include "parallel/planner/goal.h"
+#include "parallel/planner/host_kinds.h"
 #include "topology/machine.h"
 #include "topology/topology.h"
 
@@ -20,9 +21,9 @@ cost::Replica ReplicaOfPlan(const topology::Machine& machine, const topology::To
                             const model::ModelConfig& model, const Plan& plan, int32_t dp_rank,
                             const cost::Workload& workload);
 
-// Errors are PredictReplica's.
+// kinds: of `topology`. Errors are PredictReplica's.
 absl::StatusOr<Standing> PredictPlan(const topology::Machine& machine,
-                                     const topology::Topology& topology,
+                                     const topology::Topology& topology, const HostKinds& kinds,
                                      const model::ModelConfig& model, const Plan& plan,
                                      const cost::Workload& workload);
 

@@ -145,9 +145,10 @@ TEST(PredictDecodeOfStagesTest, MeansAreBetweenWholeNumbers) {
 // A token of a request that is alone takes a step.
 TEST_F(PredictDecodeTest, PredictionsOfPlansAgree) {
   const cost::Workload alone = {.prompt_tokens = 64, .output_tokens = 32, .concurrency = 1};
+  const topology::Topology topology = topology::TopologyOf(machine_);
   SKEIN_ASSERT_OK_AND_ASSIGN(
       const Standing standing,
-      PredictPlan(machine_, topology::TopologyOf(machine_), model_.config, plan_, alone));
+      PredictPlan(machine_, topology, HostKinds(topology), model_.config, plan_, alone));
   EXPECT_EQ(Step(1, 80), standing.cost.tpot);
 }
 

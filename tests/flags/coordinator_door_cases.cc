@@ -329,6 +329,7 @@ void ChatTemplate() {
 }  // namespace
 
 FlagCases DoorCases() {
+  const std::function<void()> tls = RunOnce(TlsOfGrpc);
   return {
       {{"", "--http"}, HttpAndPortFile},
       {{"", "--http-port-file"}, HttpAndPortFile},
@@ -340,9 +341,9 @@ FlagCases DoorCases() {
       {{"", "--api-keys"}, ApiKeys},
       {{"", "--usage-db"}, UsageDb},
       {{"", "--insecure"}, Insecure},
-      {{"", "--tls-cert"}, TlsOfGrpc},
-      {{"", "--tls-key"}, TlsOfGrpc},
-      {{"", "--tls-ca"}, TlsOfGrpc},
+      {{"", "--tls-cert"}, tls},
+      {{"", "--tls-key"}, tls},
+      {{"", "--tls-ca"}, tls},
       {{"", "--chat-template"}, ChatTemplate},
   };
 }

@@ -1,6 +1,8 @@
 #include "tests/flags/flag_cases.h"
 
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -39,6 +41,17 @@ void RegisterTest(const std::string& suite, const std::string& name, std::functi
   ::testing::RegisterTest(
       suite.c_str(), name.c_str(), nullptr, nullptr, __FILE__, __LINE__,
       [body = std::move(body)]() -> ::testing::Test* { return new FunctionTest(body); });
+}
+
+std::function<void()> RunOnce(std::function<void()> shows) {
+  const auto failed = std::make_shared<std::optional<bool>>();
+  return [shows = std::move(shows), failed] {
+    if (!failed->has_value()) {
+      shows();
+      *failed = ::testing::Test::HasFailure();
+    }
+    EXPECT_FALSE(**failed) << "it ran for another flag";
+  };
 }
 
 std::vector<std::string> TableFaults(const std::vector<Flag>& flags, const FlagCases& cases) {

@@ -17,6 +17,9 @@ struct FlagCase {
 };
 using FlagCases = std::vector<FlagCase>;
 
+// One case for several flags: it runs once, and fails for each of them where it did.
+std::function<void()> RunOnce(std::function<void()> shows);
+
 // What is wrong with the table, each in words: flags without a case, cases without a flag, flags
 // with two.
 std::vector<std::string> TableFaults(const std::vector<Flag>& flags, const FlagCases& cases);

@@ -222,13 +222,14 @@ FlagCases BenchServeCases(SharedCluster& shared) {
   const auto named = [](const std::string& flag, std::function<void()> shows) {
     return FlagCase{{"bench serve", flag}, std::move(shows)};
   };
+  const std::function<void()> tls = RunOnce(BenchServe::Tls);
   return {
       HelpCase(kSkein, "bench serve"),
       named("--coordinator", [=] { bench.Coordinator(); }),
       named("--model", BenchServe::Model),
-      named("--tls-cert", BenchServe::Tls),
-      named("--tls-key", BenchServe::Tls),
-      named("--tls-ca", BenchServe::Tls),
+      named("--tls-cert", tls),
+      named("--tls-key", tls),
+      named("--tls-ca", tls),
       named("--concurrency", [=] { bench.Concurrency(); }),
       named("--rate", [=] { bench.Rate(); }),
       named("--separate-calls", [=] { bench.SeparateCalls(); }),

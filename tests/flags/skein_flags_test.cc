@@ -193,13 +193,14 @@ void BenchWorker() {
 }
 
 FlagCases OtherCases(SharedCluster& shared) {
+  const std::function<void()> tls = RunOnce(Tls);
   return {
       HelpCase(kSkein, ""),
       VersionCase(kSkein),
       {{"", "--coordinator"}, [&] { Coordinator(shared); }},
-      {{"", "--tls-cert"}, Tls},
-      {{"", "--tls-key"}, Tls},
-      {{"", "--tls-ca"}, Tls},
+      {{"", "--tls-cert"}, tls},
+      {{"", "--tls-key"}, tls},
+      {{"", "--tls-ca"}, tls},
       HelpCase(kSkein, "status"),
       {{"status", "--wait"}, StatusWait},
       {{"status", "--json"}, [&] { PrintsJson(shared, "status", "jobs"); }},

@@ -82,11 +82,12 @@ void Config() {
 void RegisterServeTests() { RegisterTest("skein_serve", "Config", Config); }
 
 FlagCases ServeCases() {
+  const std::function<void()> tls = RunOnce(Tls);
   return {HelpCase(kSkein, "serve"),       {{"serve", "--np"}, Ranks},
           {{"serve", "--jobs"}, Jobs},     {{"serve", "--http"}, Http},
           {{"serve", "--listen"}, Listen}, {{"serve", "--verbose"}, Verbose},
-          {{"serve", "--tls-cert"}, Tls},  {{"serve", "--tls-key"}, Tls},
-          {{"serve", "--tls-ca"}, Tls}};
+          {{"serve", "--tls-cert"}, tls},  {{"serve", "--tls-key"}, tls},
+          {{"serve", "--tls-ca"}, tls}};
 }
 
 }  // namespace skein::testing

@@ -219,6 +219,7 @@ std::string Logged(const std::vector<std::string>& flags) {
 }
 
 FlagCases SupervisorCases() {
+  const std::function<void()> tls = RunOnce(Tls);
   return {
       HelpCase(kSupervisor, ""),
       VersionCase(kSupervisor),
@@ -226,9 +227,9 @@ FlagCases SupervisorCases() {
       {{"", "--ranks"}, Ranks},
       {{"", "--coordinator"}, Coordinator},
       {{"", "--model"}, Model},
-      {{"", "--tls-cert"}, Tls},
-      {{"", "--tls-key"}, Tls},
-      {{"", "--tls-ca"}, Tls},
+      {{"", "--tls-cert"}, tls},
+      {{"", "--tls-key"}, tls},
+      {{"", "--tls-ca"}, tls},
       {{"", "--bin"}, Bin},
       {{"", "--first-wait"}, FirstWait},
       {{"", "--longest-wait"}, LongestWait},

@@ -253,13 +253,14 @@ void LogFilesOfASupervisorsJobs() {
 }
 
 FlagCases WorkerCases() {
+  const std::function<void()> tls = RunOnce(Tls);
   return {
       HelpCase(kWorker, ""),
       VersionCase(kWorker),
       {{"", "--coordinator"}, Coordinator},
-      {{"", "--tls-cert"}, Tls},
-      {{"", "--tls-key"}, Tls},
-      {{"", "--tls-ca"}, Tls},
+      {{"", "--tls-cert"}, tls},
+      {{"", "--tls-key"}, tls},
+      {{"", "--tls-ca"}, tls},
       {{"", "--model"}, Model},
       {{"", "--model-root"}, ModelRoot},
       {{"", "--device"}, Device},

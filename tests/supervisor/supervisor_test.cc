@@ -292,6 +292,14 @@ INSTANTIATE_TEST_SUITE_P(, OutputTest,
 
 // --- The coordinator is the launcher's ---
 
+// That soon finds a coordinator which was started again.
+std::shared_ptr<grpc::Channel> Channel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
 class OwnCoordinator : public ::testing::Test {
  protected:
   cluster::v1::ClusterStatus Status() {
@@ -320,8 +328,8 @@ class OwnCoordinator : public ::testing::Test {
   }
 
   const std::string address_ = absl::StrCat("127.0.0.1:", FreePort());
-  const std::unique_ptr<cluster::v1::Cluster::Stub> stub_ = cluster::v1::Cluster::NewStub(
-      grpc::CreateChannel(address_, grpc::InsecureChannelCredentials()));
+  const std::unique_ptr<cluster::v1::Cluster::Stub> stub_ =
+      cluster::v1::Cluster::NewStub(Channel(address_));
   Launch launch_{{"--coordinator", address_, "--model", "checkpoints/bard", "--ranks", "2",
                   "--coordinator-flag=--layout=tp=2,pp=1", "--", "--orphan-timeout=60s"}};
 };
