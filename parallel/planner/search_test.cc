@@ -195,7 +195,7 @@ TEST(SearchTest, LimitsRuleLayoutsOut) {
   const Topology topology = *MakePreset("dgx-h100");
   SearchTask task = Task(256);
   const Choice free = Search(topology, Llama70B(), task).choices.front();
-  task.ttft_limit = free.cost.ttft * 0.8;
+  task.ttft_limit = free.cost.ttft * 0.87;  // eight shards are within it
   const SearchResult limited = Search(topology, Llama70B(), task);
   EXPECT_LE(limited.choices.front().cost.ttft, *task.ttft_limit);
   EXPECT_TRUE(limited.choices.front().within_limits);
@@ -207,10 +207,23 @@ TEST(SearchTest, LimitsRuleLayoutsOut) {
   EXPECT_FALSE(Search(topology, Llama70B(), task).choices.front().within_limits);
 }
 
+// Requests that memory has no room for wait for whole answers of others.
+TEST(SearchTest, WhoWaitsForAPlaceWaitsLong) {
+  const SearchResult result = Search(*MakePreset("dgx-h100"), Llama70B(), Task(256));
+  const auto ttft_of = [&](const Layout& layout) {
+    const auto found = std::find_if(result.choices.begin(), result.choices.end(),
+                                    [&](const Choice& choice) { return choice.layout == layout; });
+    return found == result.choices.end() ? absl::ZeroDuration() : found->cost.ttft;
+  };
+  const absl::Duration with_room = ttft_of({4, 1, 2, 1});
+  EXPECT_GT(with_room, absl::ZeroDuration());
+  EXPECT_GT(ttft_of({2, 1, 4, 1}), 100 * with_room);
+}
+
 // One that is better in all else comes behind it.
 TEST(SearchTest, WhatIsBeyondALimitComesLast) {
   SearchTask task = Task(256);
-  task.ttft_limit = absl::Milliseconds(140);
+  task.ttft_limit = absl::Milliseconds(300);
   const SearchResult result = Search(*MakePreset("pcie-8"), Llama70B(), task);
   const Choice& best = result.choices.front();
   EXPECT_TRUE(best.within_limits);
