@@ -39,8 +39,13 @@ std::string FiguresKey(const FiguresOf& of) {
       absl::StrFormat("skein %s, probe %d: %s on %s, %d cores, %s; ranks %d of %d; %s",
                       std::string(of.version), of.edition, host.name, host.cpu, host.cores,
                       of.kernel, of.local_ranks, of.ranks, std::string(of.device_comm));
-  for (const Gpu& gpu : host.interconnect.gpus) {
-    absl::StrAppend(&key, "; ", gpu.model, " at ", gpu.bus_id);
+  const Interconnect& all = host.interconnect;
+  for (size_t i = 0; i < all.gpus.size(); ++i) {
+    absl::StrAppend(&key, "; ", all.gpus[i].model, " at ", all.gpus[i].bus_id);
+    // An NVLink may go down.
+    for (size_t j = 0; j < i; ++j) {
+      absl::StrAppend(&key, j == 0 ? ": " : " ", ToString(all.connections[i][j]));
+    }
   }
   if (!of.driver.empty()) absl::StrAppend(&key, "; ", of.driver);
   std::vector<std::string> hosts = of.hosts;

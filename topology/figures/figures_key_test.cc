@@ -13,7 +13,9 @@ namespace {
 // Whatever the figures depend on makes another key.
 TEST(FiguresKeyTest, SaysAllThatFiguresDependOn) {
   Host host = {.name = "a", .cpu = "a CPU", .cores = 8};
-  host.interconnect.gpus = {{.model = "a card", .bus_id = "0000:01:00.0"}};
+  host.interconnect.gpus = {{.model = "a card", .bus_id = "0000:01:00.0"},
+                            {.model = "a card", .bus_id = "0000:02:00.0"}};
+  host.interconnect.connections = {{{}, {Path::kNvlink, 18}}, {{Path::kNvlink, 18}, {}}};
   FiguresOf of = {.version = "1",
                   .edition = 2,
                   .host = &host,
@@ -41,7 +43,8 @@ TEST(FiguresKeyTest, SaysAllThatFiguresDependOn) {
   other([&] { host.cores = 4; });
   other([&] { host.interconnect.gpus[0].model = "another card"; });
   other([&] { host.interconnect.gpus[0].bus_id = "0000:03:00.0"; });
-  other([&] { host.interconnect.gpus.push_back(host.interconnect.gpus[0]); });
+  other([&] { host.interconnect.gpus.pop_back(); });
+  other([&] { host.interconnect.connections[1][0].nvlinks = 17; });
   other([&] { of.kernel = "6.2"; });
   other([&] { of.driver = "581"; });
   other([&] { of.local_ranks = 1; });
