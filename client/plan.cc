@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -245,11 +246,11 @@ void DeclarePlan(CLI::App& command, PlanFlags& flags) {
     option->excludes(topology);
     for (const char* of_machines : kOfMachines) option->excludes(command.get_option(of_machines));
   }
-  command.parse_complete_callback([&command, &flags] {
-    for (const char* name : kOfThisHost) {
-      flags.this_host = flags.this_host || command.get_option(name)->count() > 0;
-    }
-  });
+}
+
+bool IsOfThisHost(const CLI::App& command) {
+  return std::any_of(std::begin(kOfThisHost), std::end(kOfThisHost),
+                     [&](const char* name) { return command.get_option(name)->count() > 0; });
 }
 
 int Plan(PlanFlags flags) {

@@ -26,6 +26,8 @@ struct PlanFlags {
 };
 
 void DeclarePlan(CLI::App& command, PlanFlags& flags);
+// Whether flags were given that are of a job on this host alone.
+bool IsOfThisHost(const CLI::App& command);
 
 // Ranks layouts of the coordinator's cluster or of other machines. Or, where nobody names machines
 // and no cluster is there, plans a job of `ranks` ranks on this host as a coordinator would: prints
