@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -20,11 +21,11 @@ namespace skein::client {
 
 namespace {
 
-// "rank 3", or "job 1 rank 3" where there are several.
+// "rank 3"; with several jobs "24157a rank 3", by the begin of its job's id.
 std::vector<topology::RankLabel> LabelsOf(const topology::v1::Topology& wire) {
-  std::map<std::string, size_t> jobs;  // by their first rank
-  for (const topology::v1::PlacedRank& rank : wire.ranks())
-    jobs.emplace(rank.job_id(), jobs.size());
+  constexpr size_t kShortId = 6;
+  std::set<std::string> jobs;
+  for (const topology::v1::PlacedRank& rank : wire.ranks()) jobs.insert(rank.job_id());
   std::map<std::pair<std::string, int32_t>, int32_t> replicas;
   std::vector<topology::RankLabel> labels;
   for (const topology::v1::PlacedRank& rank : wire.ranks()) {
@@ -32,7 +33,7 @@ std::vector<topology::RankLabel> LabelsOf(const topology::v1::Topology& wire) {
     const int32_t group =
         replicas.emplace(std::pair(rank.job_id(), rank.replica()), next).first->second;
     const std::string of_job =
-        jobs.size() > 1 ? absl::StrCat("job ", jobs[rank.job_id()], " ") : "";
+        jobs.size() > 1 ? absl::StrCat(rank.job_id().substr(0, kShortId), " ") : "";
     labels.push_back({rank.host(), rank.gpu(), absl::StrCat(of_job, "rank ", rank.rank()), group});
   }
   return labels;

@@ -262,7 +262,12 @@ int Main(int argc, char** argv) {
   if (generate->parsed() || chat->parsed() || status->parsed() || top->parsed() ||
       models->parsed() || model->parsed() || drain->parsed() || bench_serve->parsed() ||
       IsLive(plan_flags, *plan) || IsLive(topo_flags, *topo)) {
-    if (const int code = LoadTls(tls, endpoint); code != kExitOk) return code;
+    const int code = LoadTls(tls, endpoint);
+    // A plan that was not told of a coordinator does without.
+    const bool does_without = plan->parsed() && plan_flags.rank.topology.source != kLive &&
+                              !plan_flags.coordinator_is_named;
+    if (code != kExitOk && !does_without) return code;
+    plan_flags.this_host |= code != kExitOk;
   }
   if (generate->parsed()) return Generate(endpoint, generate_flags);
   if (chat->parsed()) return Chat(endpoint, chat_flags);

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -197,22 +198,26 @@ absl::StatusOr<bool> RankOnMachines(const PlanFlags& flags) {
 
 // Takes the coordinator's cluster where nobody has named machines and one is there.
 absl::Status TakeCluster(PlanFlags& flags) {
-  const Endpoint& coordinator = flags.rank.topology.coordinator;
-  const absl::Status found = FetchTopology(coordinator).status();
-  if (found.ok()) {
+  TopologyFlags& machines = flags.rank.topology;
+  absl::StatusOr<LiveTopology> live = FetchTopology(machines.coordinator);
+  if (live.ok()) {
     absl::FPrintF(stderr, "skein: for the cluster at %s; --ranks=N: for a job on this host\n",
-                  coordinator.address);
-    flags.rank.topology.source = kLive;
+                  machines.coordinator.address);
+    machines.source = kLive;
+    machines.fetched = std::move(live->topology);
     return absl::OkStatus();
   }
-  if (flags.coordinator_is_named) return found;
+  if (flags.coordinator_is_named) return live.status();
+  const std::string_view says = live.status().message();
+  const std::string why(says.substr(0, says.find('\n')));
   const RankFlags& rank = flags.rank;
   if (rank.all || rank.json || rank.emit || !rank.svg_file.empty() || !rank.pareto_file.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "layouts are ranked for a cluster, and none is at ", coordinator.address,
-        ": name machines by --topology; for this host: skein topo --probe --json | skein plan "
+        "layouts are ranked for a cluster, and there is none (", why,
+        "): name machines by --topology; for this host: skein topo --probe --json | skein plan "
         "--topology=- ..."));
   }
+  absl::FPrintF(stderr, "skein: a plan of this host, for there is no cluster: %s\n", why);
   return absl::OkStatus();
 }
 

@@ -1,4 +1,4 @@
-// Ranks the layouts of machines that are told by a file or a preset, and shows them.
+// Ranks the layouts of machines that a file, a preset or a coordinator tells of, and shows them.
 #pragma once
 
 #include <cstdint>

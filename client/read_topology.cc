@@ -78,9 +78,9 @@ absl::StatusOr<Topology> ThisHost(const std::optional<std::string>& visible_devi
   return topology;
 }
 
-absl::StatusOr<Topology> Live(const Endpoint& coordinator,
-                              std::vector<topology::RankLabel>* ranks) {
-  SKEIN_ASSIGN_OR_RETURN(LiveTopology live, FetchTopology(coordinator));
+absl::StatusOr<Topology> Live(const TopologyFlags& flags, std::vector<topology::RankLabel>* ranks) {
+  if (flags.fetched) return *flags.fetched;
+  SKEIN_ASSIGN_OR_RETURN(LiveTopology live, FetchTopology(flags.coordinator));
   if (ranks != nullptr) *ranks = std::move(live.ranks);
   return std::move(live.topology);
 }
@@ -142,7 +142,7 @@ absl::StatusOr<Topology> ReadTopology(const TopologyFlags& flags,
     return absl::InvalidArgumentError("--nvlinks: hosts tell of theirs; it is for files");
   }
   absl::StatusOr<Topology> read = flags.source.empty()    ? ThisHost(flags.visible_devices)
-                                  : flags.source == kLive ? Live(flags.coordinator, ranks)
+                                  : flags.source == kLive ? Live(flags, ranks)
                                                           : ReadFile(flags.source, flags.nvlinks);
   if (absl::IsNotFound(read.status()) && flags.source.find('/') == std::string::npos) {
     return absl::NotFoundError(absl::StrCat(std::string(read.status().message()),

@@ -20,7 +20,8 @@ struct TopologyFlags {
   // A preset, a file, "-" for standard input, kLive for the hosts of the coordinator's jobs; empty:
   // this host.
   std::string source;
-  Endpoint coordinator;  // where kLive is the source
+  Endpoint coordinator;                       // where kLive is the source
+  std::optional<topology::Topology> fetched;  // of it, where it is here already
   int32_t nodes = 1;
   std::string fabric;
   std::string like;

@@ -83,7 +83,7 @@ struct LinkRate {
   Origin origin = Origin::kUnknown;
   absl::Duration latency;
   double bytes_per_s = 0;  // 0: not told
-  double spread = 0;       // DeviceRates'
+  double spread = 0;       // as DeviceRates has it
 
   friend bool operator==(const LinkRate&, const LinkRate&) = default;
 };

@@ -168,7 +168,8 @@ absl::Status CheckExchange(const std::string& where, const ExchangeCurve& curve)
   if (curve.ranks < 2 || curve.ranks > kMaxHosts) {
     return Error(where, absl::StrCat("an exchange of ", curve.ranks, " ranks"));
   }
-  if (curve.ranks_per_host < 1 || curve.ranks % curve.ranks_per_host != 0) {
+  if (curve.ranks_per_host < 1 || curve.ranks % curve.ranks_per_host != 0 ||
+      (!curve.across && curve.ranks_per_host > 1)) {
     return Error(where, absl::StrCat(curve.ranks, " ranks, ", curve.ranks_per_host, " of a host"));
   }
   if (curve.times.empty()) return Error(where, "no times");

@@ -120,6 +120,8 @@ TEST(TopologyTest, WhatIsNotIsRefusedByItsPlace) {
       {"links[0].spread: -1 is", [](Topology& t) { t.hosts[1].links[0].second.spread = -1; }},
       {"exchanges[0]: 2 ranks, 3 of a host",
        [](Topology& t) { t.hosts[1].exchanges[0].ranks_per_host = 3; }},
+      {"exchanges[0]: 2 ranks, 2 of a host",  // of one host all are
+       [](Topology& t) { t.hosts[1].exchanges[0].ranks_per_host = 2; }},
       {"exchanges[0]: an exchange of 1", [](Topology& t) { t.hosts[1].exchanges[0].ranks = 1; }},
       {"exchanges[0].times[1]: its bytes",
        [](Topology& t) { t.hosts[1].exchanges[0].times[1].bytes = 0; }},

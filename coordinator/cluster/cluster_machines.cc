@@ -33,6 +33,7 @@ absl::StatusOr<LiveHosts> Cluster::Hosts() const {
     const topology::Topology of_job = topology::TopologyOf(job.machine);
     for (const RankPlace& place : PlacesOfRanks(job.machine, *job.plan)) {
       const JoinedPlace at = PlaceInJoined(live.topology, of_job.hosts[place.host], place.gpu);
+      if (place.gpu >= 0 && at.gpu < 0) continue;  // nobody knows where
       live.ranks.push_back({job.id, {place.rank, place.replica, at.host, at.gpu}});
     }
   }

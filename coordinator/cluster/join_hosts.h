@@ -12,7 +12,7 @@ namespace skein::coordinator {
 // Where a host of a job is in the joined topology, and a GPU of it.
 struct JoinedPlace {
   int32_t host = 0;
-  int32_t gpu = -1;  // -1: on its cores, or nobody has told which GPU it is
+  int32_t gpu = -1;  // -1: on its cores, or it has a GPU that nobody has told of
 
   friend bool operator==(const JoinedPlace&, const JoinedPlace&) = default;
 };

@@ -71,9 +71,9 @@ class MakeRowsTest : public testing::TestWithParam<Case> {
     Program program;
     program.weights = {
         {.name = c.name, .spec = {.rows = c.rows, .cols = c.cols, .dtype = c.dtype}}};
-    program.buffers = {{.name = "in", .cols = c.cols},
-                       {.name = "product", .cols = c.rows},
-                       {.name = "out", .cols = c.rows / 2}};
+    program.buffers = {{.name = "in", .cols = c.cols, .dtype = c.dtype},
+                       {.name = "product", .cols = c.rows, .dtype = c.dtype},
+                       {.name = "out", .cols = c.rows / 2, .dtype = c.dtype}};
     if (c.gates_and_ups) program.ops = {MatMulOp{0, 0, 1}, GluOp{1, 2}};
     return program;
   }

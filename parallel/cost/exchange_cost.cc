@@ -207,6 +207,16 @@ absl::Duration AllGatherByLinks(const topology::Topology& topology, absl::Span<c
          absl::Seconds((n - 1) / n * static_cast<double>(bytes) / slowest.bytes_per_s);
 }
 
+// Of two GPUs each.
+bool IsSameWay(const topology::Interconnect& of, std::pair<int32_t, int32_t> a,
+               std::pair<int32_t, int32_t> b) {
+  const LinkRate* const slow_a = topology::SlowLink(of, a.first, a.second);
+  const LinkRate* const slow_b = topology::SlowLink(of, b.first, b.second);
+  if ((slow_a == nullptr) != (slow_b == nullptr)) return false;
+  return of.OfGpus(a.first, a.second) == of.OfGpus(b.first, b.second) &&
+         (slow_a == nullptr || *slow_a == *slow_b);
+}
+
 // What GPUs of one host take, by their links, of what its first ones take, which were measured.
 double ShareOfMeasured(
     const topology::Topology& topology, absl::Span<const Site> sites,
@@ -215,12 +225,11 @@ double ShareOfMeasured(
   if (front.gpu < 0 || !OnOneHost(sites)) return 1;
   const topology::Interconnect& of = topology.hosts[front.host].interconnect;
   std::vector<Site> first;
-  bool alike = of.slow_pairs.empty();
+  bool alike = true;
   for (size_t i = 0; i < sites.size(); ++i) {
     first.push_back({front.host, static_cast<int32_t>(i)});
     for (size_t j = 0; j < i; ++j) {
-      alike =
-          alike && of.OfGpus(sites[i].gpu, sites[j].gpu) == of.OfGpus(first[i].gpu, first[j].gpu);
+      alike = alike && IsSameWay(of, {sites[i].gpu, sites[j].gpu}, {first[i].gpu, first[j].gpu});
     }
   }
   return alike ? 1 : absl::FDivDuration(time_by_links(sites), time_by_links(first));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "parallel/plan/plan.h"
+
 namespace skein::plan {
 namespace {
 
@@ -17,7 +19,7 @@ std::vector<int32_t> MicroBatchCounts(int32_t stages, int32_t sequences) {
   counts.push_back(stages + 1);
   for (int32_t rows = (sequences + stages - 1) / stages - 1; rows > 0; --rows) {
     const int32_t count = (sequences + rows - 1) / rows;
-    if (count > kMostOfAStage * stages) break;
+    if (count > std::min(kMostOfAStage * stages, kMaxWays)) break;
     if (count > counts.back()) counts.push_back(count);
   }
   return counts;

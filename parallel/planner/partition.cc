@@ -13,71 +13,84 @@ namespace {
 constexpr double kBetter = 0.95;  // what is worth another parting or order
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
+struct Total {
+  int faults = 0;
+  double slowest = 0;
+  double sum = 0;
+};
+
+bool IsBetter(const Total& a, const Total& b) {
+  if (a.faults != b.faults) return a.faults < b.faults;
+  return a.slowest < kBetter * b.slowest || (a.slowest <= b.slowest && a.sum < kBetter * b.sum);
+}
+
 class Parting {
  public:
-  Parting(int count, int size, absl::FunctionRef<double(const std::vector<int>&)> cost)
-      : count_(count), size_(size), cost_(cost), left_over_(count % size) {}
+  Parting(int count, int size, absl::FunctionRef<GroupCost(const std::vector<int>&)> cost)
+      : count_(count), size_(size), cost_(cost) {}
 
   std::vector<std::vector<int>> Best() {
-    Part(0, left_over_, 0, 0);
+    Part(0, count_ % size_, {});
+    if (best_total_.slowest == kInfinite) best_.clear();
     return std::move(best_);
   }
 
  private:
-  double CostOf(const std::vector<int>& group) {
-    const auto [found, anew] = costs_.try_emplace(group, 0);
+  GroupCost CostOf(const std::vector<int>& group) {
+    const auto [found, anew] = costs_.try_emplace(group);
     if (anew) found->second = cost_(group);
     return found->second;
   }
 
   // Deals the first item that is free to a group or, while some may be, leaves it over.
-  void Part(unsigned taken, int may_be_left, double slowest, double sum) {
+  void Part(unsigned taken, int may_be_left, const Total& so_far) {
     int first = 0;
     while (first < count_ && (taken & (1U << first)) != 0) ++first;
     if (first == count_) {
-      const double total = slowest + sum / std::max<double>(1, groups_.size());
-      if (total >= kBetter * best_total_) return;
-      best_total_ = total;
+      if (!IsBetter(so_far, best_total_)) return;
+      best_total_ = so_far;
       best_ = groups_;
       return;
     }
     groups_.push_back({first});
-    Fill(first + 1, taken | (1U << first), may_be_left, slowest, sum);
+    Fill(first + 1, taken | (1U << first), may_be_left, so_far);
     groups_.pop_back();
-    if (may_be_left > 0) Part(taken | (1U << first), may_be_left - 1, slowest, sum);
+    if (may_be_left > 0) Part(taken | (1U << first), may_be_left - 1, so_far);
   }
 
   // Adds items from `from` on to the newest group until it has its size.
-  void Fill(int from, unsigned taken, int may_be_left, double slowest, double sum) {
+  void Fill(int from, unsigned taken, int may_be_left, const Total& so_far) {
     if (static_cast<int>(groups_.back().size()) == size_) {
-      const double cost = CostOf(groups_.back());
-      if (std::max(slowest, cost) < best_total_) {
-        Part(taken, may_be_left, std::max(slowest, cost), sum + cost);
-      }
+      const GroupCost cost = CostOf(groups_.back());
+      const Total total = {so_far.faults + cost.faults, std::max(so_far.slowest, cost.time),
+                           so_far.sum + cost.time};
+      const bool hopeless =
+          total.faults > best_total_.faults ||
+          (total.faults == best_total_.faults && total.slowest > best_total_.slowest);
+      if (!hopeless) Part(taken, may_be_left, total);
       return;
     }
     for (int item = from; item < count_; ++item) {
       if ((taken & (1U << item)) != 0) continue;
       groups_.back().push_back(item);
-      Fill(item + 1, taken | (1U << item), may_be_left, slowest, sum);
+      Fill(item + 1, taken | (1U << item), may_be_left, so_far);
       groups_.back().pop_back();
     }
   }
 
   const int count_;
   const int size_;
-  const absl::FunctionRef<double(const std::vector<int>&)> cost_;
-  const int left_over_;
-  std::map<std::vector<int>, double> costs_;
+  const absl::FunctionRef<GroupCost(const std::vector<int>&)> cost_;
+  std::map<std::vector<int>, GroupCost> costs_;
   std::vector<std::vector<int>> groups_;
   std::vector<std::vector<int>> best_;
-  double best_total_ = kInfinite;
+  Total best_total_ = {std::numeric_limits<int>::max(), kInfinite, kInfinite};
 };
 
 }  // namespace
 
 std::vector<std::vector<int>> BestGroups(
-    int count, int size, absl::FunctionRef<double(const std::vector<int>& group)> cost) {
+    int count, int size, absl::FunctionRef<GroupCost(const std::vector<int>& group)> cost) {
   if (size > count) return {};
   return Parting(count, size, cost).Best();
 }

@@ -10,12 +10,18 @@ namespace skein::plan {
 // So many are searched: 105 ways to make pairs of them, 40,320 orders.
 inline constexpr int kMostParted = 8;
 
+struct GroupCost {
+  int faults = 0;   // the fewer of all groups together, the better, whatever the times
+  double time = 0;  // not negative
+};
+
 // As many groups of `size` as can be of the items 0 to count - 1, at most kMostParted, ascending
-// within each: those whose slowest and mean cost, added up, are the least. Of partings that differ
-// by less than 5% the first in lexicographic order, so that noise does not part them anew.
-// cost: of a group, not negative.
+// within each: those with the fewest faults, then whose slowest takes the least time, then all
+// together. Partings are tried in lexicographic order, and a later one has to be 5% better than the
+// best so far, so that noise does not part them anew. None where a group of each parting takes
+// forever.
 std::vector<std::vector<int>> BestGroups(
-    int count, int size, absl::FunctionRef<double(const std::vector<int>& group)> cost);
+    int count, int size, absl::FunctionRef<GroupCost(const std::vector<int>& group)> cost);
 
 // Of the orders of `items`, at most kMostParted, that whose steps from each to the next cost the
 // least together (by subsets: Held and Karp, 1962); `items` as they are where that is within 5%.

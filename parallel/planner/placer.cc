@@ -19,16 +19,14 @@ using topology::Topology;
 
 // Of a message or a sum by which places are compared: some rows of a large model.
 constexpr int64_t kCompared = int64_t{1} << 20;
-// More than any sum takes: unlike cards share a group only where they must.
-constexpr double kUnlike = 10;
-
 // Less is better.
-using Distance = std::tuple<bool, topology::Path, int32_t>;
+using Distance = std::tuple<bool, topology::Path, bool, int32_t>;
 
 Distance DistanceOf(const Topology& topology, const Site& a, const Site& b) {
   const topology::Interconnect& of = topology.hosts[a.host].interconnect;
   const topology::Connection& connection = of.OfGpus(a.gpu, b.gpu);
-  return {of.gpus[a.gpu].model != of.gpus[b.gpu].model, connection.path, -connection.nvlinks};
+  return {of.gpus[a.gpu].model != of.gpus[b.gpu].model, connection.path,
+          topology::SlowLink(of, a.gpu, b.gpu) != nullptr, -connection.nvlinks};
 }
 
 // Takes a group of GPUs out of `free`, which has `size` at least.
@@ -86,16 +84,17 @@ const Placer::Partings& Placer::GroupsOfHost(const std::vector<Site>& sites, int
       parted_.try_emplace(absl::StrCat("groups ", size, " ", kinds_.KeyOf({{sites}})));
   if (!anew) return found->second;
   const topology::Interconnect& of = topology_.hosts[sites.front().host].interconnect;
-  found->second =
-      BestGroups(static_cast<int>(sites.size()), size, [&](const std::vector<int>& group) {
+  found->second = BestGroups(
+      static_cast<int>(sites.size()), size, [&](const std::vector<int>& group) -> GroupCost {
         Group shards;
         std::set<std::string> models;
         for (const int at : group) {
           shards.push_back(sites[at]);
           models.insert(of.gpus[sites[at].gpu].model);
         }
-        return kUnlike * static_cast<double>(models.size() - 1) +
-               absl::ToDoubleSeconds(cost::AllReduceTime(topology_, shards, kCompared));
+        // Unlike cards share a group only where they must.
+        return {static_cast<int>(models.size()) - 1,
+                absl::ToDoubleSeconds(cost::AllReduceTime(topology_, shards, kCompared))};
       });
   return found->second;
 }
@@ -133,9 +132,10 @@ const Placer::Partings& Placer::ReplicasOfHost(const std::vector<Group>& groups,
       parted_.try_emplace(absl::StrCat("stages ", pp_size, " ", kinds_.KeyOf(groups)));
   if (!anew) return found->second;
   const auto hop = [&](int from, int to) { return Hop(groups[from], groups[to]); };
-  found->second = BestGroups(
-      static_cast<int>(groups.size()), pp_size,
-      [&](const std::vector<int>& stages) { return OrderCost(BestOrder(stages, hop), hop); });
+  found->second = BestGroups(static_cast<int>(groups.size()), pp_size,
+                             [&](const std::vector<int>& stages) -> GroupCost {
+                               return {0, OrderCost(BestOrder(stages, hop), hop)};
+                             });
   for (std::vector<int>& stages : found->second) stages = BestOrder(stages, hop);
   return found->second;
 }

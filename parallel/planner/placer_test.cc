@@ -62,6 +62,17 @@ TEST(PlacerTest, UnlikeCardsAreNotInAGroupWhereAlikeOnesAre) {
   EXPECT_EQ(groups, (std::vector<std::vector<int>>{{0, 2}, {1, 3}, {4, 5}, {6, 7}}));
 }
 
+// One mixed group cannot be helped; the others still have two NVLinks.
+TEST(PlacerTest, AnUnlikeCardLeavesTheOthersTheirLinks) {
+  Topology mixed = *topology::MakePreset("dgx-1v");
+  mixed.hosts[0].interconnect.gpus[7].model = "another";
+  int wide = 0;
+  for (const std::vector<int>& pair : GpusOf(Groups(mixed, 0, 2))) {
+    wide += mixed.hosts[0].interconnect.OfGpus(pair[0], pair[1]).nvlinks == 2;
+  }
+  EXPECT_GE(wide, 3);
+}
+
 TEST(PlacerTest, GroupsGoOverHostsOnlyWhereNoHostHasSoMany) {
   const Topology two = *topology::MakePreset("pcie-4", 2);
   const std::vector<Group> wide = Groups(two, 0, 8);
@@ -149,6 +160,9 @@ TEST(PlacerTest, ManyGpusAreTakenByTheirNearest) {
   }
   EXPECT_EQ(GpusOf(Groups(big, 0, 2)),
             (std::vector<std::vector<int>>{{0, 6}, {1, 7}, {2, 8}, {3, 9}, {4, 10}, {5, 11}}));
+  of.connections[0][5] = of.connections[5][0] = {topology::Path::kSwitch};
+  of.slow_pairs = {{0, 6, {.bytes_per_s = 1e9}}};
+  EXPECT_EQ(GpusOf(Groups(big, 0, 2)).front(), (std::vector<int>{0, 5}));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -96,19 +97,19 @@ absl::Status ReplicaSearch::Time(int32_t asked, int32_t sequences, JudgedReplica
   const auto pp = static_cast<int32_t>(replica.stages.size());
   replica.sequences = sequences;
   replica.waiting = asked - sequences;
-  absl::Status status;  // of what was predicted last
+  std::map<int32_t, absl::StatusOr<cost::ReplicaCost>> known;
   const auto predict = [&](int32_t micro_batches) -> std::optional<absl::Duration> {
     replica.micro_batches = micro_batches;
-    absl::StatusOr<cost::ReplicaCost> cost =
-        cost::PredictReplica(task_.topology, task_.model, replica, task_.workload);
-    status = cost.status();
+    const auto& cost = known
+                           .emplace(micro_batches, cost::PredictReplica(task_.topology, task_.model,
+                                                                        replica, task_.workload))
+                           .first->second;
     if (!cost.ok()) return std::nullopt;
-    judged.cost = *cost;
-    return judged.cost.step;
+    return cost->step;
   };
-  const int32_t best = BestMicroBatches(pp, sequences, predict);
-  if (replica.micro_batches != best) predict(best);
-  return status;
+  replica.micro_batches = BestMicroBatches(pp, sequences, predict);
+  SKEIN_ASSIGN_OR_RETURN(judged.cost, known.at(replica.micro_batches));
+  return absl::OkStatus();
 }
 
 ReplicaLimits ReplicaSearch::LimitsOf(const std::vector<Group>& stages) const {

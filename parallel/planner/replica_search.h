@@ -72,7 +72,7 @@ class ReplicaSearch {
                                           const HostShare& share);
   // Of so many sequences, with as many micro-batches as take the least time. Errors are
   // PredictReplica's.
-  // `asked` of which so many sequences run at once.
+  // For so many sequences at once of those that are asked for.
   absl::Status Time(int32_t asked, int32_t sequences, JudgedReplica& judged) const;
   ReplicaLimits LimitsOf(const std::vector<Group>& stages) const;
   absl::StatusOr<RankMemory> MemoryOf(const ReplicaLimits& limits, Range layers);

@@ -57,6 +57,13 @@ TEST(ReplicaSearchTest, MoreMicroBatchesHideSlowHops) {
   far.fabric.link.latency = absl::Milliseconds(3);
   ReplicaSearch slow(TaskOn(far));
   EXPECT_EQ(Judge(slow, {{{0, 0}}, {{1, 0}}}, 8).replica.micro_batches, 3);
+  // Arithmetic binds so many rows: smaller micro-batches take less time each.
+  model::ModelConfig model = Model();
+  ReplicaTask task = TaskOn(far, model, {64, 64, 1});
+  task.context_length = 128;
+  task.max_num_seqs = 4096;
+  ReplicaSearch many(task);
+  EXPECT_GT(Judge(many, {{{0, 0}}, {{1, 0}}}, 4096).replica.micro_batches, 3);
 }
 
 // 7,000 tokens, or a window of 512 and a step's 2,048 rows: 438 pages and 161.

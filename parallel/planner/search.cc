@@ -219,10 +219,15 @@ class Search {
     return {ranks, cost::ActiveRanks(ranks, layout.tp_size, layout.pp_size, sequences)};
   }
 
-  // That are asked of a replica at once.
+  // Requests at once that an unlike replica gets by its share.
   int32_t SequencesOf(double share) const {
-    const double asked = std::ceil(static_cast<double>(task_.workload.concurrency) * share - 1e-9);
-    return static_cast<int32_t>(std::max(asked, 1.0));
+    const double asked = static_cast<double>(task_.workload.concurrency) * share;
+    return static_cast<int32_t>(std::max<int64_t>(1, std::llround(asked)));
+  }
+  // The same of one of `dp` that are alike.
+  int32_t EvenSequencesOf(int32_t dp, int32_t i) const {
+    const int64_t asked = SequencesOfReplica(task_.workload.concurrency, dp, i);
+    return static_cast<int32_t>(std::max<int64_t>(1, asked));
   }
 
   // The first dp of the placed replicas. Requests go to each by its speed.
@@ -234,7 +239,7 @@ class Search {
     double all = 0;
     for (int32_t i = 0; i < dp; ++i) {
       SKEIN_ASSIGN_OR_RETURN(const JudgedReplica judged,
-                             replicas_.Judge(placed[i], SequencesOf(1.0 / dp), share));
+                             replicas_.Judge(placed[i], EvenSequencesOf(dp, i), share));
       speeds.push_back(judged.cost.output_tokens_per_s);
       all += speeds.back();
     }
@@ -247,7 +252,8 @@ class Search {
     for (int32_t i = 0; i < dp; ++i) {
       SKEIN_ASSIGN_OR_RETURN(
           JudgedReplica judged,
-          replicas_.Judge(placed[i], SequencesOf(alike ? 1.0 / dp : speeds[i] / all), share));
+          replicas_.Judge(placed[i], alike ? EvenSequencesOf(dp, i) : SequencesOf(speeds[i] / all),
+                          share));
       AddHostBytes(judged, host_bytes);
       Add(std::move(judged), choice);
     }

@@ -195,7 +195,11 @@ TEST(SearchTest, LimitsRuleLayoutsOut) {
   const Topology topology = *MakePreset("dgx-h100");
   SearchTask task = Task(256);
   const Choice free = Search(topology, Llama70B(), task).choices.front();
-  task.ttft_limit = free.cost.ttft * 0.87;  // eight shards are within it
+  task.layout.tp_size = 8;
+  const Choice wide = Search(topology, Llama70B(), task).choices.front();
+  task.layout = {};
+  ASSERT_LT(wide.cost.ttft, 0.95 * free.cost.ttft);
+  task.ttft_limit = wide.cost.ttft;
   const SearchResult limited = Search(topology, Llama70B(), task);
   EXPECT_LE(limited.choices.front().cost.ttft, *task.ttft_limit);
   EXPECT_TRUE(limited.choices.front().within_limits);

@@ -47,6 +47,9 @@ constexpr std::array kExchanges = {topology::Exchange::kAllReduce, topology::Exc
                                    topology::Exchange::kTokenReturn};
 
 // Names go to terminals.
+// Of several hosts, with room for the number that each gets behind it.
+const size_t kMostShared = kMaxNameBytes - std::to_string(topology::kMaxHosts).size();
+
 std::string Name(const std::string& text) { return Printable(text, kMaxNameBytes); }
 
 absl::StatusOr<topology::Origin> ParseOrigin(const std::string& name, std::string_view where) {
@@ -307,9 +310,7 @@ absl::Status ReadExchanges(const v1::Host& wire, topology::Host& host) {
 }
 
 absl::StatusOr<topology::Host> FromProto(const v1::Host& wire, int64_t& left) {
-  // Room for the number that each of several gets behind it.
-  const size_t most =
-      kMaxNameBytes - (wire.count() > 0 ? std::to_string(topology::kMaxHosts).size() : 0);
+  const size_t most = wire.count() > 0 ? kMostShared : kMaxNameBytes;
   topology::Host host{.name = Printable(wire.name(), most),
                       .cpu = Name(wire.cpu()),
                       .sockets = wire.sockets(),
@@ -347,6 +348,7 @@ std::string SharedName(const std::vector<topology::Host>& hosts) {
   std::string shared = hosts.front().name;
   if (shared.empty() || shared.back() != '0') return "";
   shared.pop_back();
+  if (shared.size() > kMostShared) return "";  // it would be cut as it is read
   for (size_t i = 0; i < hosts.size(); ++i) {
     const bool numbered = hosts[i].name == absl::StrCat(shared, i);
     if (!numbered || !topology::AlikeButForName(hosts.front(), hosts[i])) return "";

@@ -108,6 +108,17 @@ TEST(MachinesTest, LongNamesWithNumbersComeBack) {
   EXPECT_EQ(again, read);
 }
 
+// As long as names may be, and alike but for their numbers.
+TEST(MachinesTest, LongestNamesComeBackApart) {
+  topology::Topology topology = *topology::MakePreset("pcie-4", 2);
+  for (size_t i = 0; i < 2; ++i) {
+    topology.hosts[i].name = absl::StrCat(std::string(255, 'x'), i);
+  }
+  SKEIN_ASSERT_OK_AND_ASSIGN(const topology::Topology read,
+                             TopologyFromJson(TopologyToJson(topology)));
+  EXPECT_EQ(read, topology);
+}
+
 TEST(MachinesTest, NamesAreFitForTerminals) {
   topology::Topology topology = Full();
   const std::string evil = "a\x1b]0;b\x07\n";

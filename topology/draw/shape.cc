@@ -127,7 +127,8 @@ std::vector<NvlinkMesh> NvlinkMeshesOf(const Interconnect& of) {
 
 bool Alike(const Host& a, const Host& b) {
   return a.cpu == b.cpu && a.sockets == b.sockets && a.cores == b.cores &&
-         a.numa_nodes.size() == b.numa_nodes.size() && AlikeGpus(a.interconnect, b.interconnect);
+         a.numa_nodes.size() == b.numa_nodes.size() && AlikeGpus(a.interconnect, b.interconnect) &&
+         a.interconnect.slow_pairs == b.interconnect.slow_pairs;
 }
 
 std::vector<ShownHost> HostsToShow(const Topology& topology) {

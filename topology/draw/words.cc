@@ -224,10 +224,16 @@ std::vector<std::string> WayFacts(const Host& host) {
     }
     facts.push_back(std::move(words));
   }
-  for (const auto& [first, second, link] : host.interconnect.slow_pairs) {
+  constexpr size_t kShown = 3;  // a bad card has as many as it has peers
+  const std::vector<SlowPair>& slow = host.interconnect.slow_pairs;
+  for (size_t i = 0; i < std::min(slow.size(), kShown); ++i) {
     const std::vector<Gpu>& gpus = host.interconnect.gpus;
-    facts.push_back(absl::StrCat(gpus[first].name, " and ", gpus[second].name, " only ",
-                                 ShortRate(link.bytes_per_s), ", ", LatencyWords(link.latency)));
+    facts.push_back(absl::StrCat(gpus[slow[i].first].name, " and ", gpus[slow[i].second].name,
+                                 " only ", ShortRate(slow[i].link.bytes_per_s), ", ",
+                                 LatencyWords(slow[i].link.latency)));
+  }
+  if (slow.size() > kShown) {
+    facts.push_back(absl::StrCat(slow.size() - kShown, " more pairs are slow"));
   }
   if (std::string origin = OriginWords(host); !origin.empty()) facts.push_back(std::move(origin));
   return facts;

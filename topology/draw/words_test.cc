@@ -68,6 +68,12 @@ TEST(Words, TellOfHosts) {
   EXPECT_EQ(ReadWords({}), "");
   EXPECT_THAT(HostFacts({.cores = 1}), ElementsAre("1 core"));
   EXPECT_THAT(WayFacts({.cores = 1}), IsEmpty());
+  for (int32_t other = 1; other < 5; ++other) {
+    host.interconnect.slow_pairs.push_back(
+        {0, other, {Origin::kMeasured, absl::Microseconds(12), 3e9}});
+  }
+  EXPECT_THAT(WayFacts(host),
+              IsSupersetOf({"GPU0 and GPU3 only 3 GB/s, 12 µs", "1 more pairs are slow"}));
 }
 
 TEST(Words, TellWhereFiguresAreFrom) {

@@ -49,7 +49,9 @@ absl::Status TakeFigures(const Topology& given, Topology& mine) {
   }
   to.core_rates = from.core_rates;
   to.links = from.links;
-  TakeSlowPairs(from.interconnect, to.interconnect);
+  // A host that lends figures to another has defects of its own.
+  to.interconnect.slow_pairs.clear();
+  if (from.name == to.name) TakeSlowPairs(from.interconnect, to.interconnect);
   to.exchanges = from.exchanges;
   taken.fabric = given.fabric;
   mine = std::move(taken);

@@ -68,7 +68,8 @@ TEST(FiguresTest, AHostTakesThoseOfItsName) {
 
 // Hosts that are alike need no file each.
 TEST(FiguresTest, AnotherHostTakesThoseOfTheFirst) {
-  const Topology given = Given();
+  Topology given = Given();
+  given.hosts[0].interconnect.slow_pairs = {{0, 1, {.bytes_per_s = 1e9}}};
   Topology mine = Bare("elsewhere", 2);
   mine.hosts[0].interconnect.gpus[0].bus_id = "0000:77:00.0";
   // CUDA writes addresses otherwise than sysfs does.
@@ -79,6 +80,7 @@ TEST(FiguresTest, AnotherHostTakesThoseOfTheFirst) {
   EXPECT_EQ(of.core_rates, given.hosts[0].core_rates);
   EXPECT_EQ(of.interconnect.gpus[0].rates, given.hosts[0].interconnect.gpus[0].rates);
   EXPECT_EQ(of.interconnect.gpus[1].rates, given.hosts[0].interconnect.gpus[2].rates);
+  EXPECT_TRUE(of.interconnect.slow_pairs.empty());  // which are of that host alone
 }
 
 TEST(FiguresTest, WhatHasNoRatesIsRefused) {

@@ -252,12 +252,12 @@ class ExchangeProbe {
     // Ranks of a host that had no part know them from its first one; hosts without one, from the
     // first host.
     for (const ExchangeCurve* const curve : {&sums, &gathers}) {
-      SKEIN_ASSIGN_OR_RETURN(const std::vector<ExchangeCurve> all, GatherCurves(mpi_, *curve));
+      SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all, GatherCurves(mpi_, *curve));
       int first = places_.FirstOf(host());
-      if (like.across && all[first].times.empty()) first = 0;
+      if (like.across && all[first].empty()) first = 0;
       // A host with fewer ranks has no such group.
-      if (all[first].times.empty() || (like.alone && !crowded_)) continue;
-      probed_.curves.push_back(all[first]);
+      if (all[first].empty() || (like.alone && !crowded_)) continue;
+      SKEIN_ASSIGN_OR_RETURN(probed_.curves.emplace_back(), ParseCurve(all[first]));
     }
     return absl::OkStatus();
   }
@@ -346,7 +346,9 @@ class ExchangeProbe {
                                      [&](int rank) { return SeatInPair(places_, rank, round); });
       SKEIN_ASSIGN_OR_RETURN(const ExchangeCurve curve, TimeHops(plan));
       SKEIN_ASSIGN_OR_RETURN(const auto pairs, Share(curve, partner));
-      for (const auto& [at, of] : pairs) AddPair(at, partner(at), of);
+      for (const auto& [at, of] : pairs) {
+        probed_.pairs.push_back({at, partner(at), LinkOfMessages(of), round});
+      }
       if (is_gpu()) continue;
       // Where all pairs are alike, their curves tell more than latency and bandwidth do.
       SKEIN_ASSIGN_OR_RETURN(const ExchangeCurve awake, TimeHops(plan, Exchange::kSendToAwake));
@@ -384,10 +386,6 @@ class ExchangeProbe {
     return pairs;
   }
 
-  void AddPair(int first, int second, const ExchangeCurve& curve) {
-    probed_.pairs.push_back({first, second, LinkOfMessages(curve)});
-  }
-
   absl::Status TimeAcross() {
     Say("exchanges between hosts");
     for (const AcrossShape& shape : places_.GroupsAcross()) {
@@ -409,9 +407,10 @@ class ExchangeProbe {
             if (other < 0) return {};
             return {std::min(at, other), at < other ? 0 : 1};
           })));
-      SKEIN_ASSIGN_OR_RETURN(const std::vector<ExchangeCurve> all, GatherCurves(mpi_, hops));
-      for (const ExchangeCurve& of : all) {
-        if (of.times.empty()) continue;
+      SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all, GatherCurves(mpi_, hops));
+      for (const std::string& json : all) {
+        if (json.empty()) continue;
+        SKEIN_ASSIGN_OR_RETURN(const ExchangeCurve of, ParseCurve(json));
         if (slowest.times.empty() || of.times.back().time > slowest.times.back().time) slowest = of;
       }
     }
@@ -431,25 +430,17 @@ class ExchangeProbe {
 
 }  // namespace
 
-absl::StatusOr<std::vector<ExchangeCurve>> GatherCurves(comm::MpiRuntime& mpi,
-                                                        const ExchangeCurve& mine) {
-  // By JSON, as all that hosts tell of each other.
+absl::StatusOr<std::vector<std::string>> GatherCurves(comm::MpiRuntime& mpi,
+                                                      const ExchangeCurve& mine) {
+  if (mine.times.empty()) return comm::GatherStrings(mpi.world(), "");
   topology::Topology topology;
   topology.hosts = {{.exchanges = {mine}}};
-  SKEIN_ASSIGN_OR_RETURN(
-      const std::vector<std::string> all,
-      comm::GatherStrings(mpi.world(),
-                          mine.times.empty() ? "" : convert::TopologyToJson(topology)));
-  std::vector<ExchangeCurve> curves;
-  for (const std::string& json : all) {
-    if (json.empty()) {  // of a rank that had no part
-      curves.emplace_back();
-      continue;
-    }
-    SKEIN_ASSIGN_OR_RETURN(const topology::Topology told, convert::TopologyFromJson(json));
-    curves.push_back(told.hosts.front().exchanges.front());
-  }
-  return curves;
+  return comm::GatherStrings(mpi.world(), convert::TopologyToJson(topology));
+}
+
+absl::StatusOr<ExchangeCurve> ParseCurve(const std::string& json) {
+  SKEIN_ASSIGN_OR_RETURN(const topology::Topology told, convert::TopologyFromJson(json));
+  return told.hosts.front().exchanges.front();
 }
 
 absl::StatusOr<ProbedExchanges> ProbeExchanges(comm::MpiRuntime& mpi,

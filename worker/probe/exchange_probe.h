@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -37,8 +38,9 @@ struct ProbedExchanges {
 absl::StatusOr<ProbedExchanges> ProbeExchanges(comm::MpiRuntime& mpi,
                                                const ExchangeProbeOptions& options);
 
-// What each rank has, by rank. A call of all ranks.
-absl::StatusOr<std::vector<topology::ExchangeCurve>> GatherCurves(
-    comm::MpiRuntime& mpi, const topology::ExchangeCurve& mine);
+// What each rank has, by rank, as JSON; empty of ranks that had no part. A call of all ranks.
+absl::StatusOr<std::vector<std::string>> GatherCurves(comm::MpiRuntime& mpi,
+                                                      const topology::ExchangeCurve& mine);
+absl::StatusOr<topology::ExchangeCurve> ParseCurve(const std::string& json);
 
 }  // namespace skein::worker

@@ -1,6 +1,7 @@
 #include "worker/probe/host_links.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
@@ -13,16 +14,30 @@ namespace {
 using topology::LinkRate;
 using topology::Path;
 
-// Of the median pair of its path. Pairs that are well differ by some percent, and in latency by
-// more.
-constexpr double kSlow = 0.75;
+// Of a median pair. Pairs that are well differ by some percent, and in latency by more.
+constexpr double kSlow = 0.7;
 constexpr double kLate = 2;
+constexpr absl::Duration kNoise = absl::Microseconds(3);
 
 // A pair's way, for one of its NVLinks.
 struct Way {
   const PairRate* pair = nullptr;
   LinkRate of_one;
 };
+
+// By bytes a second; `ways` are some.
+LinkRate MedianOf(std::vector<Way> ways) {
+  const auto median = ways.begin() + ways.size() / 2;
+  std::nth_element(ways.begin(), median, ways.end(), [](const Way& a, const Way& b) {
+    return a.of_one.bytes_per_s < b.of_one.bytes_per_s;
+  });
+  return median->of_one;
+}
+
+bool IsSlow(const LinkRate& link, const LinkRate& median) {
+  return link.bytes_per_s < kSlow * median.bytes_per_s ||
+         link.latency > kLate * median.latency + kNoise;
+}
 
 }  // namespace
 
@@ -44,17 +59,17 @@ void SetLinks(absl::Span<const PairRate> pairs, topology::Host& host) {
     Way& way = ways[connection.path].emplace_back(Way{&pair, pair.rate});
     if (connection.path == Path::kNvlink) way.of_one.bytes_per_s /= connection.nvlinks;
   }
-  for (auto& [path, alike] : ways) {
-    const auto median = alike.begin() + alike.size() / 2;
-    std::nth_element(alike.begin(), median, alike.end(), [](const Way& a, const Way& b) {
-      return a.of_one.bytes_per_s < b.of_one.bytes_per_s;
-    });
-    LinkRate link = median->of_one;
+  for (const auto& [path, alike] : ways) {
+    const LinkRate median = MedianOf(alike);
+    LinkRate& link = host.links.emplace_back(path, median).second;
     for (const Way& way : alike) link.spread = std::max(link.spread, way.of_one.spread);
-    host.links.emplace_back(path, link);
+    if (of.gpus.empty()) continue;
     for (const Way& way : alike) {
-      if (way.of_one.bytes_per_s >= kSlow * link.bytes_per_s &&
-          way.of_one.latency <= kLate * link.latency) {
+      std::vector<Way> in_round;
+      std::copy_if(alike.begin(), alike.end(), std::back_inserter(in_round),
+                   [&](const Way& other) { return other.pair->round == way.pair->round; });
+      const bool alone = in_round.size() == 1;
+      if (!IsSlow(way.of_one, median) || (!alone && !IsSlow(way.of_one, MedianOf(in_round)))) {
         continue;
       }
       const auto [first, second] = std::minmax(way.pair->first, way.pair->second);

@@ -350,12 +350,14 @@ class HostProbe {
           const topology::ExchangeCurve mine,
           ProbeSums(mpi_, device,
                     {.plan = plan, .ranks = size, .device_comm = options_.device_comm}));
-      SKEIN_ASSIGN_OR_RETURN(const std::vector<topology::ExchangeCurve> all,
-                             GatherCurves(mpi_, mine));
+      SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all, GatherCurves(mpi_, mine));
+      const std::string& of_host = all[places.FirstOf(mpi_.host_of(mpi_.rank()))];
+      if (of_host.empty()) continue;
+      SKEIN_ASSIGN_OR_RETURN(const topology::ExchangeCurve in_steps, ParseCurve(of_host));
       for (topology::ExchangeCurve& curve : host_.exchanges) {
         if (curve.exchange != topology::Exchange::kAllReduce || curve.across) continue;
         if (curve.ranks != size) continue;
-        curve = WithSumsOfSteps(std::move(curve), all[places.FirstOf(mpi_.host_of(mpi_.rank()))]);
+        curve = WithSumsOfSteps(std::move(curve), in_steps);
       }
     }
     return absl::OkStatus();
@@ -378,8 +380,8 @@ class HostProbe {
                            {.plan = plan, .device_comm = options_.device_comm, .hop = hop}));
       curve.across = across;
       if (across) {
-        SKEIN_ASSIGN_OR_RETURN(std::vector<topology::ExchangeCurve> all, GatherCurves(mpi_, curve));
-        curve = std::move(all.front());
+        SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all, GatherCurves(mpi_, curve));
+        SKEIN_ASSIGN_OR_RETURN(curve, ParseCurve(all.front()));
       }
       if (!curve.times.empty()) host_.exchanges.push_back(std::move(curve));
       return absl::OkStatus();

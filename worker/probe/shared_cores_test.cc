@@ -27,9 +27,12 @@ class SharedCoresTest : public testing::Test {
     options_.cores_folder = testing::TempDir() + "/cores";
     options_.patience = absl::Milliseconds(20);
     std::filesystem::create_directories(options_.cores_folder);
+    before_ = spdlog::default_logger();
     spdlog::set_default_logger(std::make_shared<spdlog::logger>(
         "", std::make_shared<spdlog::sinks::ostream_sink_st>(log_)));
   }
+  ~SharedCoresTest() override { spdlog::set_default_logger(before_); }
+
   DeviceLock Lock() const {
     absl::StatusOr<DeviceLock> lock = DeviceLock::Open(options_.cores_folder);
     EXPECT_TRUE(lock.ok()) << lock.status();
@@ -45,6 +48,7 @@ class SharedCoresTest : public testing::Test {
 
   JobTopologyOptions options_;
   std::ostringstream log_;
+  std::shared_ptr<spdlog::logger> before_;
 };
 
 TEST_F(SharedCoresTest, WhoServesBesideMeasurementsIsWarned) {
