@@ -233,7 +233,7 @@ std::vector<std::string> WayFacts(const Host& host) {
                                  LatencyWords(slow[i].link.latency)));
   }
   if (slow.size() > kShown) {
-    facts.push_back(absl::StrCat(slow.size() - kShown, " more pairs are slow"));
+    facts.push_back(FormatCount(static_cast<int64_t>(slow.size() - kShown), "more slow pair"));
   }
   if (std::string origin = OriginWords(host); !origin.empty()) facts.push_back(std::move(origin));
   return facts;
