@@ -7,7 +7,6 @@
 #include <iterator>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/file.h"
 #include "base/flags/flags.h"
@@ -208,7 +208,7 @@ absl::Status TakeCluster(PlanFlags& flags) {
     return absl::OkStatus();
   }
   if (flags.coordinator_is_named) return live.status();
-  const std::string_view says = live.status().message();
+  const absl::string_view says = live.status().message();
   const std::string why(says.substr(0, says.find('\n')));
   const RankFlags& rank = flags.rank;
   if (rank.all || rank.json || rank.emit || !rank.svg_file.empty() || !rank.pareto_file.empty()) {
