@@ -59,6 +59,7 @@ TEST(ReplicaSearchTest, MoreMicroBatchesHideSlowHops) {
   EXPECT_EQ(Judge(slow, {{{0, 0}}, {{1, 0}}}, 8).replica.micro_batches, 3);
   // Arithmetic binds so many rows: smaller micro-batches take less time each.
   model::ModelConfig model = Model();
+  far.fabric.link.latency = absl::Milliseconds(30);
   ReplicaTask task = TaskOn(far, model, {64, 64, 1});
   task.context_length = 128;
   task.max_num_seqs = 4096;

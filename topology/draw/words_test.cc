@@ -53,6 +53,16 @@ TEST(Words, TellOfLinks) {
             "NVLink · NV1 to NV2 · 25 GB/s to 50 GB/s each way");
 }
 
+TEST(Words, TellOfSlowPairs) {
+  Host host = PlainHost(5, 0);
+  for (int32_t other = 1; other < 5; ++other) {
+    host.interconnect.slow_pairs.push_back(
+        {0, other, {Origin::kMeasured, absl::Microseconds(12), 3e9}});
+  }
+  EXPECT_THAT(WayFacts(host),
+              IsSupersetOf({"GPU0 and GPU3 only 3 GB/s, 12 µs", "1 more slow pair"}));
+}
+
 TEST(Words, TellOfHosts) {
   Host host = Switched(2);
   EXPECT_THAT(HostFacts(host), ElementsAre("Xeon Platinum 8480C", "2 sockets", "112 cores",
@@ -69,12 +79,6 @@ TEST(Words, TellOfHosts) {
   EXPECT_EQ(ReadWords({}), "");
   EXPECT_THAT(HostFacts({.cores = 1}), ElementsAre("1 core"));
   EXPECT_THAT(WayFacts({.cores = 1}), IsEmpty());
-  for (int32_t other = 1; other < 5; ++other) {
-    host.interconnect.slow_pairs.push_back(
-        {0, other, {Origin::kMeasured, absl::Microseconds(12), 3e9}});
-  }
-  EXPECT_THAT(WayFacts(host),
-              IsSupersetOf({"GPU0 and GPU3 only 3 GB/s, 12 µs", "1 more slow pair"}));
 }
 
 TEST(Words, TellWhereFiguresAreFrom) {

@@ -65,13 +65,12 @@ void SetLinks(absl::Span<const PairRate> pairs, topology::Host& host) {
     for (const Way& way : alike) link.spread = std::max(link.spread, way.of_one.spread);
     if (of.gpus.empty()) continue;
     for (const Way& way : alike) {
-      std::vector<Way> in_round;
-      std::copy_if(alike.begin(), alike.end(), std::back_inserter(in_round),
-                   [&](const Way& other) { return other.pair->round == way.pair->round; });
-      const bool alone = in_round.size() == 1;
-      if (!IsSlow(way.of_one, median) || (!alone && !IsSlow(way.of_one, MedianOf(in_round)))) {
-        continue;
-      }
+      std::vector<Way> beside;  // it, in its round
+      std::copy_if(alike.begin(), alike.end(), std::back_inserter(beside), [&](const Way& other) {
+        return other.pair->round == way.pair->round && other.pair != way.pair;
+      });
+      if (!IsSlow(way.of_one, median)) continue;
+      if (!beside.empty() && !IsSlow(way.of_one, MedianOf(beside))) continue;
       const auto [first, second] = std::minmax(way.pair->first, way.pair->second);
       of.slow_pairs.push_back({first, second, way.pair->rate});
     }

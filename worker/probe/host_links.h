@@ -20,8 +20,8 @@ struct PairRate {
 topology::LinkRate LinkOfMessages(const topology::ExchangeCurve& curve);
 
 // Each path's way is that of its median pair. Pairs of GPUs that are far slower than that, and than
-// the median of their path in their round, stand beside. GPUs are in the order of the host's ranks;
-// without GPUs ranks compute on cores.
+// the median of the others of their path in their round, stand beside. GPUs are in the order of the
+// host's ranks; without GPUs ranks compute on cores.
 void SetLinks(absl::Span<const PairRate> pairs, topology::Host& host);
 
 }  // namespace skein::worker
