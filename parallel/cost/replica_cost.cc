@@ -381,6 +381,9 @@ PromptTime TimePrompt(const Replica& replica, const StageClock& clock, const Wor
   return time;
 }
 
+// Half of the step under way, and the one that is ordered behind it (worker/engine/loops.h).
+constexpr double kStepsBefore = 1.5;
+
 // What a prompt waits for, on the average. `round`: while each sequence begins an answer and ends
 // it.
 absl::Duration WaitOfPrompt(const Replica& replica, const Workload& workload, absl::Duration step,
@@ -390,12 +393,12 @@ absl::Duration WaitOfPrompt(const Replica& replica, const Workload& workload, ab
   const int32_t others = replica.sequences - 1;
   if (others == 0) return place;
   // For other prompts: of a queue whose customers take equally long (M/D/1), but for no more than
-  // there can be. And for decodes: half of the step under way, and those of its own steps.
+  // there can be. And for decodes: those of what was ordered before, and of its own steps.
   const double busy = absl::FDivDuration(prompt * others, round);
   const absl::Duration prompts =
       std::min(busy / (2 * (1 - busy)), static_cast<double>(others)) * prompt;
   const int64_t steps = CeilDiv(workload.prompt_tokens, replica.max_micro_batch_rows);
-  return place + prompts + step * (0.5 + static_cast<double>(steps));
+  return place + prompts + step * (kStepsBefore + static_cast<double>(steps));
 }
 
 // Of a stage, whatever layers it gets: what is out of caches decides.
