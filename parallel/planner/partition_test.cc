@@ -36,12 +36,13 @@ TEST(BestGroupsTest, TheSlowestCounts) {
 }
 
 TEST(BestGroupsTest, LessThan5PercentPartsNothingAnew) {
-  const auto cost = [](double other) {
-    return
-        [other](const std::vector<int>& group) { return group[1] == group[0] + 1 ? 1.0 : other; };
+  const auto groups = [](double other) {
+    return BestGroups(4, 2, [other](const std::vector<int>& group) -> GroupCost {
+      return {0, group[1] == group[0] + 1 ? 1.0 : other};
+    });
   };
-  EXPECT_EQ(BestGroups(4, 2, cost(0.96)), (Groups{{0, 1}, {2, 3}}));
-  EXPECT_EQ(BestGroups(4, 2, cost(0.94)), (Groups{{0, 2}, {1, 3}}));
+  EXPECT_EQ(groups(0.96), (Groups{{0, 1}, {2, 3}}));
+  EXPECT_EQ(groups(0.94), (Groups{{0, 2}, {1, 3}}));
 }
 
 // One slow group that cannot be helped does not hide what the others take.
