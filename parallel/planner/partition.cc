@@ -21,7 +21,8 @@ struct Total {
 
 bool IsBetter(const Total& a, const Total& b) {
   if (a.faults != b.faults) return a.faults < b.faults;
-  return a.slowest < kBetter * b.slowest || (a.slowest <= b.slowest && a.sum < kBetter * b.sum);
+  if (a.slowest < kBetter * b.slowest) return true;
+  return a.slowest <= b.slowest && a.sum - a.slowest < kBetter * (b.sum - b.slowest);
 }
 
 class Parting {

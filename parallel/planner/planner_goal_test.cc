@@ -137,9 +137,14 @@ TEST(PlanJob, WhatIsBeyondALimitLoses) {
   Constraints constraints;
   auto machine = WithLatency(OneNode(4, 64 * kGiB, 4), absl::Milliseconds(1));
   machine.topology.hosts[0].core_rates.products[0].operations_per_s = 1e10;
+  constraints.goal.workload.concurrency = 4;
+  SKEIN_ASSERT_OK_AND_ASSIGN(constraints.layout, ParseLayoutRequest("tp=4"));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const Planning shards, PlanJob(machine, Bard(), constraints));
+  constraints.layout = {};
   SKEIN_ASSERT_OK_AND_ASSIGN(const Planning free, PlanJob(machine, Bard(), constraints));
   EXPECT_EQ(free.plans[0].layout, (Layout{1, 1, 4}));
-  constraints.goal.ttft_limit = free.plans[0].prediction.ttft / 3;  // two together take half
+  constraints.goal.ttft_limit = shards.plans[0].prediction.ttft;
+  ASSERT_GT(free.plans[0].prediction.ttft, 2 * *constraints.goal.ttft_limit);
   SKEIN_ASSERT_OK_AND_ASSIGN(const Planning bound, PlanJob(machine, Bard(), constraints));
   EXPECT_EQ(bound.plans[0].layout, (Layout{4, 1, 1}));
   EXPECT_LE(bound.plans[0].prediction.ttft, *constraints.goal.ttft_limit);

@@ -227,8 +227,11 @@ TEST(SearchTest, WhoWaitsForAPlaceWaitsLong) {
 // One that is better in all else comes behind it.
 TEST(SearchTest, WhatIsBeyondALimitComesLast) {
   SearchTask task = Task(256);
-  task.ttft_limit = absl::Milliseconds(300);
-  const SearchResult result = Search(*MakePreset("pcie-8"), Llama70B(), task);
+  const Topology topology = *MakePreset("pcie-8");
+  task.layout = {.tp_size = 4, .pp_size = 2};
+  task.ttft_limit = Search(topology, Llama70B(), task).choices.front().cost.ttft;
+  task.layout = {};
+  const SearchResult result = Search(topology, Llama70B(), task);
   const Choice& best = result.choices.front();
   EXPECT_TRUE(best.within_limits);
   int better = 0;
