@@ -18,8 +18,7 @@ struct GroupCost {
 // As many groups of `size` as can be of the items 0 to count - 1, at most kMostParted, ascending
 // within each: those with the fewest faults, then whose slowest takes the least time, then the
 // others together. Partings are tried in lexicographic order, and a later one has to be 5% better
-// than the best so far, so that noise does not part them anew. None where a group of each parting
-// takes forever.
+// than the best so far, so that noise does not part them anew. None where each takes forever.
 std::vector<std::vector<int>> BestGroups(
     int count, int size, absl::FunctionRef<GroupCost(const std::vector<int>& group)> cost);
 
