@@ -109,8 +109,13 @@ TEST(DrainTest, ASecondSignalEndsACoordinatorThatHangsWhileItLoads) {
                                 "exec coordinator/coordinator --model=checkpoints/bard "
                                 "--listen=127.0.0.1:0 >\"$FULL\" 2>&1"},
                        .environment = {{"FULL", pipe}}});
-  ASSERT_TRUE(WaitUntil(absl::Seconds(20),
-                        [&] { return BlocksSignal(coordinator.pid(), "coordinator", SIGTERM); }));
+  // Twice: the start of a thread blocks all signals, too, for a moment.
+  ASSERT_TRUE(WaitUntil(absl::Seconds(20), [&] {
+    const auto blocks = [&] { return BlocksSignal(coordinator.pid(), "coordinator", SIGTERM); };
+    if (!blocks()) return false;
+    absl::SleepFor(absl::Milliseconds(20));
+    return blocks();
+  }));
   coordinator.Signal(SIGTERM);
   EXPECT_FALSE(coordinator.Wait(absl::Milliseconds(300)).has_value());
   EXPECT_EQ(SignalUntilItEnds(coordinator, SIGINT, absl::Seconds(3)), 1);
