@@ -65,7 +65,7 @@ void SetLinks(absl::Span<const PairRate> pairs, topology::Host& host) {
     for (const Way& way : alike) link.spread = std::max(link.spread, way.of_one.spread);
     if (of.gpus.empty()) continue;
     for (const Way& way : alike) {
-      std::vector<Way> beside;  // it, in its round
+      std::vector<Way> beside;  // others of its path, in its round
       std::copy_if(alike.begin(), alike.end(), std::back_inserter(beside), [&](const Way& other) {
         return other.pair->round == way.pair->round && other.pair != way.pair;
       });
