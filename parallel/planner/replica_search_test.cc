@@ -58,9 +58,8 @@ TEST(ReplicaSearchTest, MoreMicroBatchesHideSlowHops) {
   ReplicaSearch slow(TaskOn(far));
   EXPECT_EQ(Judge(slow, {{{0, 0}}, {{1, 0}}}, 8).replica.micro_batches, 3);
   // Arithmetic binds so many rows: smaller micro-batches take less time each.
-  model::ModelConfig model = Model();
   far.fabric.link.latency = absl::Milliseconds(30);
-  ReplicaTask task = TaskOn(far, model, {64, 64, 1});
+  ReplicaTask task = TaskOn(far, Model(), {64, 64, 1});
   task.context_length = 128;
   task.max_num_seqs = 4096;
   ReplicaSearch many(task);
