@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -209,7 +210,8 @@ absl::Status TakeCluster(PlanFlags& flags) {
   }
   if (flags.coordinator_is_named) return live.status();
   const absl::string_view says = live.status().message();
-  const std::string why(says.substr(0, says.find('\n')));
+  const std::string why(  // without gRPC's own words
+      absl::StripTrailingAsciiWhitespace(says.substr(0, says.find_first_of("\n("))));
   const RankFlags& rank = flags.rank;
   if (rank.all || rank.json || rank.emit || !rank.svg_file.empty() || !rank.pareto_file.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
