@@ -123,9 +123,8 @@ class Cluster {
   // attached, or when it was over so long ago that it is forgotten.
   std::optional<JobStatus> Find(const std::string& job_id, const std::string& key) const;
   // The hosts of all jobs that have a plan and are not over, as their ranks told of them, and where
-  // the ranks of these jobs are that have a part in their plan. NotFound:
-  // there are none. FailedPrecondition: two jobs have GPUs of one host, and how these are connected
-  // was not told.
+  // the ranks with a part in these plans are. NotFound: there are none. FailedPrecondition: two
+  // jobs have GPUs of one host, and how these are connected was not told.
   absl::StatusOr<LiveHosts> Hosts() const;
   // An SVG of the job's machines with its ranks; see PictureOf. NotFound: no job of this id has a
   // plan and is not over.

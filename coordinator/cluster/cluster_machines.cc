@@ -1,4 +1,5 @@
 // What a cluster tells of its machines.
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,19 +23,20 @@ namespace skein::coordinator {
 
 absl::StatusOr<LiveHosts> Cluster::Hosts() const {
   MutexLock lock(&mutex_);
+  std::vector<const Job*> jobs;
   std::vector<topology::Topology> of_jobs;
   for (const auto& [number, job] : jobs_) {
-    if (!job.over() && job.plan) of_jobs.push_back(topology::TopologyOf(job.machine));
+    if (job.over() || !job.plan) continue;
+    jobs.push_back(&job);
+    of_jobs.push_back(topology::TopologyOf(job.machine));
   }
   LiveHosts live;
-  SKEIN_ASSIGN_OR_RETURN(live.topology, JoinHosts(std::move(of_jobs)));
-  for (const auto& [number, job] : jobs_) {
-    if (job.over() || !job.plan) continue;
-    const topology::Topology of_job = topology::TopologyOf(job.machine);
-    for (const RankPlace& place : PlacesOfRanks(job.machine, *job.plan)) {
-      const JoinedPlace at = PlaceInJoined(live.topology, of_job.hosts[place.host], place.gpu);
+  SKEIN_ASSIGN_OR_RETURN(live.topology, JoinHosts(of_jobs));
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    for (const RankPlace& place : PlacesOfRanks(jobs[i]->machine, *jobs[i]->plan)) {
+      const JoinedPlace at = PlaceInJoined(live.topology, of_jobs[i].hosts[place.host], place.gpu);
       if (place.gpu >= 0 && at.gpu < 0) continue;  // nobody knows where
-      live.ranks.push_back({job.id, {place.rank, place.replica, at.host, at.gpu}});
+      live.ranks.push_back({jobs[i]->id, {place.rank, place.replica, at.host, at.gpu}});
     }
   }
   return live;

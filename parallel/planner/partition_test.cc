@@ -1,6 +1,7 @@
 #include "parallel/planner/partition.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -14,6 +15,16 @@ namespace skein::plan {
 namespace {
 
 using Groups = std::vector<std::vector<int>>;
+
+// Of six items and each other.
+using Costs = std::array<std::array<double, 6>, 6>;
+Costs RandomCosts(std::mt19937& random, double most) {
+  Costs costs;
+  for (auto& row : costs) {
+    for (double& cost : row) cost = std::uniform_real_distribution<>(1, most)(random);
+  }
+  return costs;
+}
 
 GroupCost Same(const std::vector<int>& /*group*/) { return {0, 1}; }
 
@@ -78,10 +89,7 @@ TEST(BestGroupsTest, WhatTakesForeverIsNoParting) {
 TEST(BestGroupsTest, NoPartingIsFarBetter) {
   std::mt19937 random(7);
   for (int round = 0; round < 20; ++round) {
-    double costs[6][6];
-    for (auto& row : costs) {
-      for (double& cost : row) cost = std::uniform_real_distribution<>(1, 2)(random);
-    }
+    const Costs costs = RandomCosts(random, 2);
     const auto cost = [&](const std::vector<int>& group) -> GroupCost {
       return {0, costs[group[0]][group[1]]};
     };
@@ -114,10 +122,7 @@ TEST(BestOrderTest, StaysWhereNoOrderIsBetter) {
 TEST(BestOrderTest, IsTheLeastOfAll) {
   std::mt19937 random(11);
   for (int round = 0; round < 20; ++round) {
-    double steps[6][6];
-    for (auto& row : steps) {
-      for (double& step : row) step = std::uniform_real_distribution<>(1, 9)(random);
-    }
+    const Costs steps = RandomCosts(random, 9);
     const auto step = [&](int from, int to) { return steps[from][to]; };
     std::vector<int> items(6);
     std::iota(items.begin(), items.end(), 0);

@@ -239,7 +239,7 @@ class Search {
     double all = 0;
     for (int32_t i = 0; i < dp; ++i) {
       SKEIN_ASSIGN_OR_RETURN(const JudgedReplica judged,
-                             replicas_.Judge(placed[i], EvenSequencesOf(dp, i), share));
+                             replicas_.Judge(placed[i], EvenSequencesOf(dp, 0), share));
       speeds.push_back(judged.cost.output_tokens_per_s);
       all += speeds.back();
     }

@@ -224,6 +224,20 @@ TEST(SearchTest, WhoWaitsForAPlaceWaitsLong) {
   EXPECT_GT(ttft_of({2, 1, 4, 1}), 100 * with_room);
 }
 
+// What does not divide is dealt out: nobody asks for more than there is.
+TEST(SearchTest, AlikeReplicasShareRequestsAsTheyAreDealt) {
+  SearchTask task = Task(10);
+  task.layout = {.tp_size = 1, .pp_size = 1, .dp_size = 4};
+  const SearchResult result = Search(*MakePreset("pcie-4"), Llama8B(), task);
+  ASSERT_EQ(result.choices.size(), 1u);
+  std::vector<int32_t> sequences;
+  for (const cost::Replica& replica : result.choices[0].replicas) {
+    sequences.push_back(replica.sequences);
+    EXPECT_EQ(replica.waiting, 0);
+  }
+  EXPECT_EQ(sequences, (std::vector<int32_t>{3, 3, 2, 2}));
+}
+
 // One that is better in all else comes behind it.
 TEST(SearchTest, WhatIsBeyondALimitComesLast) {
   SearchTask task = Task(256);
