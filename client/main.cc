@@ -230,7 +230,7 @@ int Main(int argc, char** argv) {
         OnCommandLine(app, *serve->get_option("MODEL"))) {
       throw CLI::ValidationError("MODEL", "stands before flags of the coordinator");
     }
-    plan_flags.this_host = IsOfThisHost(*plan);
+    TellGivenFlags(*plan, plan_flags);
     const bool live = IsLive(plan_flags, *plan) || IsLive(topo_flags, *topo);
     const bool emits = plan->parsed() && plan_flags.rank.emit.has_value();  // for what it starts
     const bool names_one =

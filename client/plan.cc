@@ -212,8 +212,7 @@ absl::Status TakeCluster(PlanFlags& flags) {
   const absl::string_view says = live.status().message();
   const std::string why(  // without gRPC's own words
       absl::StripTrailingAsciiWhitespace(says.substr(0, says.find_first_of("\n("))));
-  const RankFlags& rank = flags.rank;
-  if (rank.all || rank.json || rank.emit || !rank.svg_file.empty() || !rank.pareto_file.empty()) {
+  if (flags.ranks_layouts) {
     return absl::InvalidArgumentError(absl::StrCat(
         "layouts are ranked for a cluster, and there is none (", why,
         "): name machines by --topology; for this host: skein topo --probe --json | skein plan "
@@ -255,9 +254,10 @@ void DeclarePlan(CLI::App& command, PlanFlags& flags) {
   }
 }
 
-bool IsOfThisHost(const CLI::App& command) {
-  return std::any_of(std::begin(kOfThisHost), std::end(kOfThisHost),
-                     [&](const char* name) { return command.get_option(name)->count() > 0; });
+void TellGivenFlags(const CLI::App& command, PlanFlags& flags) {
+  const auto given = [&](const char* name) { return command.get_option(name)->count() > 0; };
+  flags.this_host = std::any_of(std::begin(kOfThisHost), std::end(kOfThisHost), given);
+  flags.ranks_layouts = std::any_of(std::begin(kOfMachines), std::end(kOfMachines), given);
 }
 
 int Plan(PlanFlags flags) {

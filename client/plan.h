@@ -17,6 +17,7 @@ struct PlanFlags {
   std::string gantt_file;
   RankFlags rank;
   bool this_host = false;             // flags are of a job on this host
+  bool ranks_layouts = false;         // flags are of ranked layouts
   bool coordinator_is_named = false;  // not the one that is asked by default
 
   // Whether a coordinator is to be asked for its hosts: by default, where one answers.
@@ -26,8 +27,8 @@ struct PlanFlags {
 };
 
 void DeclarePlan(CLI::App& command, PlanFlags& flags);
-// Whether flags were given that are of a job on this host alone.
-bool IsOfThisHost(const CLI::App& command);
+// Sets those of `flags` that say which others were given; behind parsing.
+void TellGivenFlags(const CLI::App& command, PlanFlags& flags);
 
 // Ranks layouts of the coordinator's cluster or of other machines. Or, where nobody names machines
 // and no cluster is there, plans a job of `ranks` ranks on this host as a coordinator would: prints
