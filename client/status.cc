@@ -72,14 +72,24 @@ void PrintReplica(const cluster::v1::ReplicaStatus& replica) {
       100 * Ratio(static_cast<double>(load.cached_tokens()), load.prompt_tokens()),
       load.prompt_tokens(), load.preemptions_swapped(), load.preemptions_recomputed(),
       1e6 * Ratio(load.host_seconds(), load.steps()));
-  if (!replica.has_decode()) return;
-  const cluster::v1::DecodeComparison& decode = replica.decode();
-  absl::PrintF(
-      "    a decode step: %.3g ms, of %.1f sequences at %.0f tokens; predicted: %.3g ms "
-      "(%+.0f%%)\n",
-      1e3 * decode.measured_seconds(), decode.rows(), decode.context(),
-      1e3 * decode.predicted_seconds(),
-      100 * (decode.measured_seconds() / decode.predicted_seconds() - 1));
+  if (replica.has_decode()) {
+    const cluster::v1::DecodeComparison& decode = replica.decode();
+    absl::PrintF(
+        "    a decode step: %.3g ms, of %.1f sequences at %.0f tokens; predicted: %.3g ms "
+        "(%+.0f%%)\n",
+        1e3 * decode.measured_seconds(), decode.rows(), decode.context(),
+        1e3 * decode.predicted_seconds(),
+        100 * (decode.measured_seconds() / decode.predicted_seconds() - 1));
+  }
+  if (replica.has_prompt()) {
+    const cluster::v1::PromptComparison& prompt = replica.prompt();
+    absl::PrintF(
+        "    a step with prompts: %.3g ms, of %.1f tokens of these beside %.1f sequences; "
+        "predicted: %.3g ms (%+.0f%%)\n",
+        1e3 * prompt.measured_seconds(), prompt.rows(), prompt.decodes(),
+        1e3 * prompt.predicted_seconds(),
+        100 * (prompt.measured_seconds() / prompt.predicted_seconds() - 1));
+  }
 }
 
 void Print(const cluster::v1::ClusterStatus& status) {

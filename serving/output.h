@@ -47,6 +47,20 @@ struct AnswerOutput {
   std::string error;  // with kFailed
 };
 
+// Steps with rows of prompts, beside which others may decode. Counters run since a replica's start.
+struct PromptSteps {
+  int64_t steps = 0;
+  int64_t behind_nothing = 0;  // of these steps, those that found the replica idle
+  int64_t behind_decodes = 0;  // and those behind a step that decoded alone
+  int64_t prompts = 0;         // of a step, those that it has rows of
+  int64_t rows = 0;            // of prompts
+  int64_t context = 0;         // tokens before each of these rows, over all of them
+  int64_t outputs = 0;         // of these rows, those with logits
+  int64_t decodes = 0;         // rows beside these, one a sequence
+  int64_t decode_context = 0;  // tokens before each of those, over all of them
+  absl::Duration time;         // from the result of the step before
+};
+
 // The state of a replica. Counters run since its start.
 struct ReplicaLoad {
   int32_t running = 0;  // sequences
@@ -68,6 +82,7 @@ struct ReplicaLoad {
   int64_t decode_rows = 0;
   int64_t decode_context = 0;  // tokens before each row, over all rows
   absl::Duration decode_time;  // from the result of the step before
+  PromptSteps prompt_steps;
   absl::Duration host_time;    // of the scheduling thread's CPU, from results to the next order
 };
 

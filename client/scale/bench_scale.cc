@@ -310,6 +310,7 @@ class Experiment {
         .prompt_tokens = flags_.prompt_tokens, .output_tokens = 1, .concurrency = 1};
     cost::Replica replica = EvenReplica(machine, topology, plan, /*dp_rank=*/0, workload);
     replica.max_micro_batch_rows = flags_.prompt_tokens;
+    replica.prompt_pieces = 1;
     SKEIN_ASSIGN_OR_RETURN(const cost::ReplicaCost cost,
                            cost::PredictReplica(topology, model_.config, replica, workload));
     return cost.prompt;

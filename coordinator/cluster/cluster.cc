@@ -11,7 +11,6 @@
 #include "base/device_kind.h"
 #include "base/status_macros.h"
 #include "base/units.h"
-#include "coordinator/cluster/decode_watch.h"
 #include "coordinator/cluster/hang.h"
 #include "parallel/planner/predict_plan.h"
 #include "spdlog/spdlog.h"
@@ -219,7 +218,7 @@ void Cluster::Serve(Job& job) {
   spdlog::info("job {} serves with {}: {} read in {:.2f} s", job.id,
                FormatCount(job.plan->layout.dp_size, "replica"), FormatBytes(bytes),
                absl::ToDoubleSeconds(slowest));
-  std::vector<DecodeWatch::Predictor> predictors = DecodesOf(job);
+  std::vector<StepWatch::Predictor> predictors = StepsOf(job);
   for (int32_t i = 0; i < job.plan->layout.dp_size; ++i) {
     const serving::ReplicaLoad idle = {.total_pages = job.plan->pages,
                                        .free_pages = job.plan->pages,
@@ -227,7 +226,7 @@ void Cluster::Serve(Job& job) {
                                        .free_swap_pages = job.plan->swap_pages};
     job.replicas.push_back({.id = next_replica_,
                             .load = idle,
-                            .decodes = DecodeWatch(std::move(predictors[i]), ToleranceOf(job))});
+                            .steps = StepWatch(std::move(predictors[i]), ToleranceOf(job))});
     job.model->listener->OnReplicaUp({.id = next_replica_,
                                       .name = absl::StrCat("replica ", i, " of job ", job.id),
                                       .max_num_seqs = job.plan->max_num_seqs,
@@ -239,7 +238,7 @@ void Cluster::Serve(Job& job) {
   }
 }
 
-std::vector<DecodeWatch::Predictor> Cluster::DecodesOf(const Job& job) const {
+std::vector<StepWatch::Predictor> Cluster::StepsOf(const Job& job) const {
   // The job's plan is not changed any more.
   struct Planned {
     std::shared_ptr<const JobModel> model;
@@ -249,31 +248,31 @@ std::vector<DecodeWatch::Predictor> Cluster::DecodesOf(const Job& job) const {
   };
   const auto of = std::make_shared<const Planned>(
       Planned{job.model, job.machine, topology::TopologyOf(job.machine), *job.plan});
-  std::vector<DecodeWatch::Predictor> predictors;
+  std::vector<StepWatch::Predictor> predictors;
   for (int32_t i = 0; i < job.plan->layout.dp_size; ++i) {
-    predictors.emplace_back([of, i](double rows, double context) {
-      return plan::PredictDecode(of->machine, of->topology, of->model->facts.config, of->plan, i,
-                                 rows, context)
+    predictors.emplace_back([of, i](const plan::StepMeans& means) {
+      return plan::PredictStep(of->machine, of->topology, of->model->facts.config, of->plan, i,
+                               means)
           .value_or(absl::ZeroDuration());
     });
   }
   return predictors;
 }
 
-void Cluster::CompareDecodes(Job& job) {
+void Cluster::CompareSteps(Job& job) {
   if (!job.serves()) return;
   for (size_t i = 0; i < job.replicas.size(); ++i) {
     Replica& replica = job.replicas[i];
-    const std::optional<DecodeWatch::Remark> remark = replica.decodes.Look(replica.load);
-    if (!remark.has_value()) continue;
-    const std::string what =
-        absl::StrCat("replica ", i, " of job ", job.id, ": ", FormatComparison(remark->comparison));
-    if (!remark->warns) {
-      spdlog::info("{}", what);
-      continue;
+    for (const StepWatch::Remark& remark : replica.steps.Look()) {
+      const std::string what = absl::StrCat("replica ", i, " of job ", job.id, ": ",
+                                            FormatComparison(remark.comparison));
+      if (!remark.warns) {
+        spdlog::info("{}", what);
+        continue;
+      }
+      spdlog::warn("{}, for a minute; {}", what,
+                   LikelyCause(remark.comparison, job.plan->prediction.measured, HasGpus(job)));
     }
-    spdlog::warn("{}, for a minute; {}", what,
-                 LikelyCause(remark->comparison, job.plan->prediction.measured, HasGpus(job)));
   }
 }
 
@@ -302,6 +301,7 @@ void Cluster::OnStep(RankId id, const serving::StepOutput& output) {
     replica.rate.Add(now, tokens);
     replica.tokens_total += tokens;
     replica.load = output.load;
+    replica.steps.Take(output.load);
     replica_id = replica.id;
     listener = job->model->listener;
   }
@@ -378,7 +378,7 @@ void Cluster::Tick() {
     }
     EndIfDrained(job, now);
     if (job.over() || job.activities.empty()) continue;
-    CompareDecodes(job);
+    CompareSteps(job);
     for (const auto& [number, rank] : job.ranks) {
       job.activities[number].age = now - rank.last_heard;
     }

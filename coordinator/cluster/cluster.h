@@ -16,10 +16,10 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/strong_id.h"
-#include "coordinator/cluster/decode_watch.h"
 #include "coordinator/cluster/job.h"
 #include "coordinator/cluster/links.h"
 #include "coordinator/cluster/rank_places.h"
+#include "coordinator/cluster/step_watch.h"
 #include "parallel/attach/messages.h"
 #include "parallel/attach/protocol.h"
 #include "parallel/planner/planner.h"
@@ -144,9 +144,9 @@ class Cluster {
   Rank* FindLive(RankId id, Job** job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PlanAndLoad(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // By replica, of a job that is planned.
-  std::vector<DecodeWatch::Predictor> DecodesOf(const Job& job) const;
+  std::vector<StepWatch::Predictor> StepsOf(const Job& job) const;
   // Tells what steps take beside what was predicted.
-  void CompareDecodes(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CompareSteps(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Serve(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Aborted, with the reason, for a leader that is stuck though its heartbeats come.
   absl::Status CheckMoves(const Job& job, Rank& rank, absl::Time now) const;

@@ -264,13 +264,11 @@ TEST_F(ClusterWatchTest, ACoordinatorThatWasStoppedBlamesNobody) {
 }
 
 // As a coordinator plans; nobody measured the hosts.
-class ClusterDecodeTest : public ClusterTest {
+class ClusterStepTest : public ClusterTest {
  protected:
   // Steps of two sequences at 100 tokens that take `times` what is predicted, for so long.
   void Decode(const TestRank& leader, double times, int seconds) {
-    const absl::Duration predicted = *plan::PredictDecode(
-        machine_, topology::TopologyOf(machine_), model_.config, leader.link->plans.front(),
-        /*dp_rank=*/0, /*sequences=*/2, /*context=*/100);
+    const absl::Duration predicted = Predicted(leader, {.decodes = 2, .context = 100});
     const int64_t steps = absl::Seconds(1) / (times * predicted) + 1;
     for (int i = 0; i < seconds; ++i) {
       load_.steps += steps;
@@ -278,13 +276,33 @@ class ClusterDecodeTest : public ClusterTest {
       load_.decode_rows += 2 * steps;
       load_.decode_context += 200 * steps;
       load_.decode_time += steps * times * predicted;
-      cluster.OnStep(*leader.id, {.load = load_});
-      clock_.Advance(absl::Seconds(1));
-      cluster.OnHeartbeat(*leader.id);
-      cluster.Tick();
+      Second(leader);
     }
   }
-  ClusterDecodeTest() { AddModel(cluster, model_, listener_); }
+  // Steps with 100 tokens of a prompt beside a sequence at 50.
+  void ComputePrompts(const TestRank& leader, double times, int seconds) {
+    const absl::Duration predicted = Predicted(leader, {.decodes = 1,
+                                                        .context = 50,
+                                                        .prompts = 1,
+                                                        .prompt_rows = 100,
+                                                        .prompt_context = 49.5,
+                                                        .outputs = 1});
+    const int64_t steps = absl::Seconds(1) / (times * predicted) + 1;
+    for (int i = 0; i < seconds; ++i) {
+      load_.steps += steps;
+      serving::PromptSteps& prompts = load_.prompt_steps;
+      prompts.steps += steps;
+      prompts.prompts += steps;
+      prompts.rows += 100 * steps;
+      prompts.context += 4950 * steps;
+      prompts.outputs += steps;
+      prompts.decodes += steps;
+      prompts.decode_context += 50 * steps;
+      prompts.time += steps * times * predicted;
+      Second(leader);
+    }
+  }
+  ClusterStepTest() { AddModel(cluster, model_, listener_); }
 
   TestRank Serve(const topology::Device& device = {}) {
     TestRank rank;
@@ -296,13 +314,24 @@ class ClusterDecodeTest : public ClusterTest {
     return rank;
   }
 
+  absl::Duration Predicted(const TestRank& leader, const plan::StepMeans& means) const {
+    return *plan::PredictStep(machine_, topology::TopologyOf(machine_), model_.config,
+                              leader.link->plans.front(), /*dp_rank=*/0, means);
+  }
+  void Second(const TestRank& leader) {
+    cluster.OnStep(*leader.id, {.load = load_});
+    clock_.Advance(absl::Seconds(1));
+    cluster.OnHeartbeat(*leader.id);
+    cluster.Tick();
+  }
+
   const plan::ModelFacts model_ = {"bard", "/models/bard", "1d", model::Bard()};
   topology::Machine machine_;
   serving::ReplicaLoad load_;
   Cluster cluster{{.version = "1"}, &clock_};
 };
 
-TEST_F(ClusterDecodeTest, WhatStepsTakeIsShownBesideWhatWasPredicted) {
+TEST_F(ClusterStepTest, WhatStepsTakeIsShownBesideWhatWasPredicted) {
   const TestRank rank = Serve();
   ASSERT_EQ(cluster.Status().front().state, "serving");
   EXPECT_FALSE(cluster.Status().front().replicas.front().decodes.has_value());
@@ -312,14 +341,14 @@ TEST_F(ClusterDecodeTest, WhatStepsTakeIsShownBesideWhatWasPredicted) {
               AllOf(HasSubstr("replica 0 of job a: "),
                     HasSubstr(" ms for a step of 2.0 sequences at 100 tokens; predicted were "),
                     HasSubstr(" ms (+25%)")));
-  const DecodeComparison shown = *cluster.Status().front().replicas.front().decodes;
-  EXPECT_EQ(shown.rows, 2);
+  const StepComparison shown = *cluster.Status().front().replicas.front().decodes;
+  EXPECT_EQ(shown.decodes, 2);
   EXPECT_EQ(shown.context, 100);
   EXPECT_NEAR(shown.excess(), 0.25, 1e-6);
 }
 
 // On cores 40% are tolerated, which others may use, too.
-TEST_F(ClusterDecodeTest, AMinuteFarFromThePredictionIsAWarning) {
+TEST_F(ClusterStepTest, AMinuteFarFromThePredictionIsAWarning) {
   const TestRank rank = Serve();
   ::testing::internal::CaptureStdout();
   Decode(rank, 1.38, 70);
@@ -330,7 +359,23 @@ TEST_F(ClusterDecodeTest, AMinuteFarFromThePredictionIsAWarning) {
               HasSubstr("(+42%), for a minute; the figures of its hosts are assumed"));
 }
 
-TEST_F(ClusterDecodeTest, OnGpusItIsOneSooner) {
+// So it is where no step decodes alone.
+TEST_F(ClusterStepTest, StepsWithPromptsAreShownAndWarnedOf) {
+  const TestRank rank = Serve();
+  ::testing::internal::CaptureStdout();
+  ComputePrompts(rank, 1.42, 70);
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              AllOf(HasSubstr(" ms for a step of 100.0 rows of prompts beside 1.0 sequences; "
+                              "predicted were "),
+                    HasSubstr("(+42%), for a minute; the figures of its hosts are assumed")));
+  const ReplicaStatus shown = cluster.Status().front().replicas.front();
+  EXPECT_FALSE(shown.decodes.has_value());
+  ASSERT_TRUE(shown.prompts.has_value());
+  EXPECT_EQ(shown.prompts->prompt_rows, 100);
+  EXPECT_NEAR(shown.prompts->excess(), 0.42, 1e-6);
+}
+
+TEST_F(ClusterStepTest, OnGpusItIsOneSooner) {
   const TestRank rank = Serve({.kind = DeviceKind::kCuda,
                                .name = "NVIDIA H100 80GB HBM3",
                                .memory_bytes = int64_t{80} << 30});
@@ -347,7 +392,7 @@ TEST_F(ClusterDecodeTest, OnGpusItIsOneSooner) {
 }
 
 // What no replica can have would take the cost model for ever.
-TEST_F(ClusterDecodeTest, WhatThePlanDoesNotAllowIsNotCompared) {
+TEST_F(ClusterStepTest, WhatThePlanDoesNotAllowIsNotCompared) {
   const TestRank rank = Serve();
   const plan::Plan& plan = rank.link->plans.front();
   cluster.OnStep(*rank.id, {.load = {.steps = 1}});

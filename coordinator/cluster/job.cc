@@ -113,7 +113,7 @@ JobStatus StatusOfJob(const Job& job, absl::Time now) {
   for (const Replica& replica : job.replicas) {
     status.replicas.push_back({static_cast<int32_t>(status.replicas.size()), replica.load,
                                job.over() ? 0 : replica.rate.PerSecond(now), replica.tokens_total,
-                               replica.decodes.Recent()});
+                               replica.steps.Decodes(), replica.steps.Prompts()});
   }
   return status;
 }

@@ -13,11 +13,11 @@
 #include "absl/time/time.h"
 #include "base/acknowledgements.h"
 #include "base/expert_load.h"
-#include "coordinator/cluster/decode_watch.h"
 #include "coordinator/cluster/hang.h"
 #include "coordinator/cluster/job_model.h"
 #include "coordinator/cluster/links.h"
 #include "coordinator/cluster/recent_times.h"
+#include "coordinator/cluster/step_watch.h"
 #include "coordinator/cluster/token_rate.h"
 #include "parallel/attach/messages.h"
 #include "parallel/comm/rank_times.h"
@@ -46,7 +46,7 @@ struct Replica {
   serving::ReplicaLoad load;
   TokenRate rate;
   int64_t tokens_total = 0;
-  DecodeWatch decodes;
+  StepWatch steps;
 };
 
 struct Job {
@@ -112,7 +112,8 @@ struct ReplicaStatus {
   serving::ReplicaLoad load;
   double tokens_per_second = 0;
   int64_t tokens_total = 0;
-  std::optional<DecodeComparison> decodes;
+  std::optional<StepComparison> decodes;  // of steps that decode alone
+  std::optional<StepComparison> prompts;  // of steps with prompts
 };
 
 struct JobStatus {

@@ -11,29 +11,35 @@ namespace skein::coordinator {
 // Two jobs: one serves with two replicas, the first of which has decoded long enough to be held
 // against its prediction; one waits for its ranks. A third is over.
 inline MetricsSnapshot ScriptedSnapshot() {
-  const serving::ReplicaLoad load = {.running = 3,
-                                     .waiting = 2,
-                                     .total_pages = 100,
-                                     .free_pages = 60,
-                                     .used_pages = 25,
-                                     .shared_pages = 5,
-                                     .cached_pages = 35,
-                                     .total_swap_pages = 50,
-                                     .free_swap_pages = 49,
-                                     .steps = 1000,
-                                     .prompt_tokens = 4096,
-                                     .cached_tokens = 1024,
-                                     .preemptions_swapped = 7,
-                                     .preemptions_recomputed = 8,
-                                     .decode_steps = 900,
-                                     .decode_rows = 2700,
-                                     .decode_time = absl::Milliseconds(1800),
-                                     .host_time = absl::Milliseconds(90)};
-  const DecodeComparison decodes = {.steps = 60,
-                                    .rows = 3,
-                                    .context = 128,
-                                    .measured = absl::Microseconds(2500),
-                                    .predicted = absl::Microseconds(2000)};
+  const serving::ReplicaLoad load = {
+      .running = 3,
+      .waiting = 2,
+      .total_pages = 100,
+      .free_pages = 60,
+      .used_pages = 25,
+      .shared_pages = 5,
+      .cached_pages = 35,
+      .total_swap_pages = 50,
+      .free_swap_pages = 49,
+      .steps = 1000,
+      .prompt_tokens = 4096,
+      .cached_tokens = 1024,
+      .preemptions_swapped = 7,
+      .preemptions_recomputed = 8,
+      .decode_steps = 900,
+      .decode_rows = 2700,
+      .decode_time = absl::Milliseconds(1800),
+      .prompt_steps = {.steps = 100, .rows = 3072, .time = absl::Milliseconds(1250)},
+      .host_time = absl::Milliseconds(90)};
+  const StepComparison decodes = {.steps = 60,
+                                  .decodes = 3,
+                                  .context = 128,
+                                  .measured = absl::Microseconds(2500),
+                                  .predicted = absl::Microseconds(2000)};
+  const StepComparison prompts = {.steps = 30,
+                                  .prompt_rows = 96,
+                                  .measured = absl::Milliseconds(15),
+                                  .predicted = absl::Microseconds(12500)};
   JobStatus serving = {
       .id = "5f0c", .model = "bard", .state = "serving", .size = 3, .plan = {}, .detail = {}};
   const comm::RankTimes times = {.compute = absl::Milliseconds(6500),
@@ -47,7 +53,8 @@ inline MetricsSnapshot ScriptedSnapshot() {
                        .load = load,
                        .tokens_per_second = 1,
                        .tokens_total = 2800,
-                       .decodes = decodes},
+                       .decodes = decodes,
+                       .prompts = prompts},
                       {.replica = 1, .load = {.total_pages = 100, .free_pages = 100}}};
   JobStatus waiting = {.id = "77aa",
                        .model = "chat",

@@ -157,6 +157,9 @@ TEST_F(MetricsTest, EachReplicasLoad) {
   EXPECT_EQ(first("decode_steps_total"), "900");
   EXPECT_EQ(first("decode_rows_total"), "2700");
   EXPECT_EQ(first("decode_seconds_total"), "1.8");
+  EXPECT_EQ(first("prompt_steps_total"), "100");
+  EXPECT_EQ(first("prompt_rows_total"), "3072");
+  EXPECT_EQ(first("prompt_seconds_total"), "1.25");
   EXPECT_EQ(first("scheduling_cpu_seconds_total"), "0.09");
   const std::string preemptions = "skein_num_preemptions_total";
   EXPECT_EQ(Of(preemptions, R"(job_id="5f0c",mode="swap",model_name="bard",replica="0")"), "7");
@@ -166,12 +169,18 @@ TEST_F(MetricsTest, EachReplicasLoad) {
 }
 
 TEST_F(MetricsTest, PredictionsStandBesideMeasurementsOnceThereAreSome) {
-  const std::string measured = "skein_decode_step_measured_seconds";
-  const std::string predicted = "skein_decode_step_predicted_seconds";
-  EXPECT_EQ(Of(measured, R"(job_id="5f0c",model_name="bard",replica="0")"), "0.0025");
-  EXPECT_EQ(Of(predicted, R"(job_id="5f0c",model_name="bard",replica="0")"), "0.002");
-  EXPECT_EQ(Of(measured, R"(job_id="5f0c",model_name="bard",replica="1")"), "");
-  EXPECT_EQ(Of(predicted, R"(job_id="5f0c",model_name="bard",replica="1")"), "");
+  const auto of = [&](const char* kind, const char* time, int replica) {
+    return Of(absl::StrCat("skein_", kind, "_step_", time, "_seconds"),
+              absl::StrCat(R"(job_id="5f0c",model_name="bard",replica=")", replica, "\""));
+  };
+  EXPECT_EQ(of("decode", "measured", 0), "0.0025");
+  EXPECT_EQ(of("decode", "predicted", 0), "0.002");
+  EXPECT_EQ(of("prompt", "measured", 0), "0.015");
+  EXPECT_EQ(of("prompt", "predicted", 0), "0.0125");
+  for (const char* const kind : {"decode", "prompt"}) {
+    EXPECT_EQ(of(kind, "measured", 1), "") << kind;
+    EXPECT_EQ(of(kind, "predicted", 1), "") << kind;
+  }
 }
 
 TEST_F(MetricsTest, EachModelCountsForItself) {

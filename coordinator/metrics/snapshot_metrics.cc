@@ -64,10 +64,14 @@ template <auto kField>
 std::optional<double> LoadSeconds(const ReplicaStatus& replica) {
   return absl::ToDoubleSeconds(replica.load.*kField);
 }
-template <auto kField>
+template <auto kSteps>
+std::optional<double> Prompts(const ReplicaStatus& replica) {
+  return static_cast<double>(replica.load.prompt_steps.*kSteps);
+}
+template <auto kKind, auto kField>
 std::optional<double> StepSeconds(const ReplicaStatus& replica) {
-  if (!replica.decodes.has_value()) return std::nullopt;
-  return absl::ToDoubleSeconds((*replica.decodes).*kField);
+  if (!(replica.*kKind).has_value()) return std::nullopt;
+  return absl::ToDoubleSeconds((*(replica.*kKind)).*kField);
 }
 
 std::optional<double> PagesInUse(const ReplicaStatus& replica) {
@@ -114,14 +118,31 @@ constexpr OfReplica kOfReplica[] = {
     {"skein_decode_seconds_total", MetricType::Counter,
      "Time of steps that decoded alone, each from the result before it to its own.",
      LoadSeconds<&Loads::decode_time>},
+    {"skein_prompt_steps_total", MetricType::Counter,
+     "Steps with rows of prompts, beside which others may decode.",
+     Prompts<&serving::PromptSteps::steps>},
+    {"skein_prompt_rows_total", MetricType::Counter, "Tokens of prompts that were computed.",
+     Prompts<&serving::PromptSteps::rows>},
+    {"skein_prompt_seconds_total", MetricType::Counter,
+     "Time of steps with rows of prompts, each from the result before it to its own.",
+     [](const ReplicaStatus& replica) {
+       return std::optional(absl::ToDoubleSeconds(replica.load.prompt_steps.time));
+     }},
     {"skein_scheduling_cpu_seconds_total", MetricType::Counter,
      "CPU time of the scheduling thread from results to the next order.",
      LoadSeconds<&Loads::host_time>},
     {"skein_decode_step_measured_seconds", MetricType::Gauge,
      "The mean time of the newest steps that decoded alone.",
-     StepSeconds<&DecodeComparison::measured>},
+     StepSeconds<&ReplicaStatus::decodes, &StepComparison::measured>},
     {"skein_decode_step_predicted_seconds", MetricType::Gauge,
-     "What the plan predicts of the same steps.", StepSeconds<&DecodeComparison::predicted>},
+     "What the plan predicts of the same steps.",
+     StepSeconds<&ReplicaStatus::decodes, &StepComparison::predicted>},
+    {"skein_prompt_step_measured_seconds", MetricType::Gauge,
+     "The mean time of the newest steps with rows of prompts.",
+     StepSeconds<&ReplicaStatus::prompts, &StepComparison::measured>},
+    {"skein_prompt_step_predicted_seconds", MetricType::Gauge,
+     "What the plan predicts of the same steps.",
+     StepSeconds<&ReplicaStatus::prompts, &StepComparison::predicted>},
 };
 
 void AddReplicas(const std::vector<const JobStatus*>& jobs, std::vector<MetricFamily>& families) {

@@ -44,13 +44,22 @@ wire::JobStatus ToProto(const JobStatus& status) {
     *to.mutable_load() = convert::ToProto(replica.load);
     to.set_tokens_per_second(replica.tokens_per_second);
     to.set_tokens_total(replica.tokens_total);
-    if (!replica.decodes.has_value()) continue;
-    wire::DecodeComparison& decode = *to.mutable_decode();
-    decode.set_steps(replica.decodes->steps);
-    decode.set_rows(replica.decodes->rows);
-    decode.set_context(replica.decodes->context);
-    decode.set_measured_seconds(absl::ToDoubleSeconds(replica.decodes->measured));
-    decode.set_predicted_seconds(absl::ToDoubleSeconds(replica.decodes->predicted));
+    if (replica.decodes.has_value()) {
+      wire::DecodeComparison& decode = *to.mutable_decode();
+      decode.set_steps(replica.decodes->steps);
+      decode.set_rows(replica.decodes->decodes);
+      decode.set_context(replica.decodes->context);
+      decode.set_measured_seconds(absl::ToDoubleSeconds(replica.decodes->measured));
+      decode.set_predicted_seconds(absl::ToDoubleSeconds(replica.decodes->predicted));
+    }
+    if (replica.prompts.has_value()) {
+      wire::PromptComparison& prompt = *to.mutable_prompt();
+      prompt.set_steps(replica.prompts->steps);
+      prompt.set_rows(replica.prompts->prompt_rows);
+      prompt.set_decodes(replica.prompts->decodes);
+      prompt.set_measured_seconds(absl::ToDoubleSeconds(replica.prompts->measured));
+      prompt.set_predicted_seconds(absl::ToDoubleSeconds(replica.prompts->predicted));
+    }
   }
   return out;
 }

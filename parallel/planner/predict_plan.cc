@@ -4,12 +4,15 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/ops/sizes.h"
+#include "parallel/cost/step_cost.h"
+#include "parallel/pipeline/prompt_pieces.h"
 #include "parallel/plan/held_pages.h"
 #include "parallel/plan/shard.h"
 #include "parallel/planner/device_rules.h"
@@ -69,6 +72,7 @@ class PlanReplicas {
     replica.waiting = static_cast<int32_t>(std::max<int64_t>(asked - replica.sequences, 0));
     replica.micro_batches = std::min(plan_.micro_batches, replica.sequences);
     replica.max_micro_batch_rows = plan_.max_micro_batch_rows;
+    replica.prompt_pieces = schedule::PromptPieces(layout.pp_size);
     replica.activations = kernels::ActivationDType(kind_, model_.dtype);
     replica.hops = plan_.hop_dtype;
     replica.sums = SumDType(replica.activations, plan_.deterministic);
@@ -138,27 +142,53 @@ absl::StatusOr<Standing> PredictPlan(const topology::Machine& machine,
   return standing;
 }
 
-absl::StatusOr<absl::Duration> PredictDecode(const topology::Machine& machine,
-                                             const topology::Topology& topology,
-                                             const model::ModelConfig& model, const Plan& plan,
-                                             int32_t dp_rank, double sequences, double context) {
-  if (sequences > plan.max_num_seqs || context > static_cast<double>(plan.context_length)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the plan is of no ", sequences, " sequences at ", context, " tokens"));
+absl::StatusOr<absl::Duration> PredictStep(const topology::Machine& machine,
+                                           const topology::Topology& topology,
+                                           const model::ModelConfig& model, const Plan& plan,
+                                           int32_t dp_rank, const StepMeans& means) {
+  const auto longest = static_cast<double>(plan.context_length);
+  if (means.decodes + means.prompts > plan.max_num_seqs ||
+      means.decodes + means.prompt_rows > plan.max_num_batched_tokens || means.context > longest ||
+      means.prompt_context > longest) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the plan is of no ", means.decodes, " sequences at ", means.context, " tokens with ",
+        means.prompt_rows, " rows of ", means.prompts, " prompts at ", means.prompt_context));
   }
-  const auto step = [&](double rows) {
-    const cost::Replica replica =
-        ReplicaOfPlan(machine, topology, model, plan, dp_rank,
-                      {.prompt_tokens = 1,  // whatever pages they have
-                       .output_tokens = 0,
-                       .concurrency = static_cast<int64_t>(rows) * plan.layout.dp_size});
-    return cost::DecodeStepTime(topology, model, replica, std::llround(context));
+  const auto prompts = static_cast<int64_t>(std::ceil(means.prompts));
+  const auto step = [&](int64_t decodes) -> absl::StatusOr<absl::Duration> {
+    const int64_t sequences = std::max<int64_t>(1, decodes + prompts);
+    const cost::Replica replica = ReplicaOfPlan(machine, topology, model, plan, dp_rank,
+                                                {.prompt_tokens = 1,  // whatever pages they have
+                                                 .output_tokens = 0,
+                                                 .concurrency = sequences * plan.layout.dp_size});
+    if (prompts == 0) {
+      return cost::DecodeStepTime(topology, model, replica, std::llround(means.context));
+    }
+    const cost::Batch rows = {.decodes = decodes,
+                              .context = std::llround(means.context),
+                              .prompt_rows = std::max<int64_t>(1, std::llround(means.prompt_rows)),
+                              .prompts = means.prompts,
+                              .prompt_context = std::llround(means.prompt_context),
+                              .outputs = decodes + std::llround(means.outputs)};
+    absl::Duration time;
+    for (const auto& [before, share] :
+         {std::pair{cost::Before::kNothing, means.behind_nothing},
+          {cost::Before::kDecodes, means.behind_decodes},
+          {cost::Before::kAlike, 1 - means.behind_nothing - means.behind_decodes}}) {
+      if (share <= 0) continue;
+      SKEIN_ASSIGN_OR_RETURN(const absl::Duration of,
+                             cost::StepTime(topology, model, replica, rows, before));
+      time += share * of;
+    }
+    return time;
   };
-  const double whole = std::max(1.0, std::floor(sequences));
+  const double least = prompts == 0 ? 1 : 0;
+  const auto whole = static_cast<int64_t>(std::max(least, std::floor(means.decodes)));
   SKEIN_ASSIGN_OR_RETURN(const absl::Duration at_least, step(whole));
-  if (sequences <= whole) return at_least;
+  const double more = means.decodes - static_cast<double>(whole);
+  if (more <= 0) return at_least;
   SKEIN_ASSIGN_OR_RETURN(const absl::Duration at_most, step(whole + 1));
-  return at_least + (at_most - at_least) * (sequences - whole);
+  return at_least + (at_most - at_least) * more;
 }
 
 Evidence EvidenceOf(const topology::Topology& topology) {

@@ -27,13 +27,26 @@ absl::StatusOr<Standing> PredictPlan(const topology::Machine& machine,
                                      const model::ModelConfig& model, const Plan& plan,
                                      const cost::Workload& workload);
 
-// The time of a replica's steps that decode so many sequences, with `context` tokens before each,
-// on the average, all replicas alike. InvalidArgument for more than a replica runs at once, and for
-// a longer context than the plan's; other errors are PredictReplica's.
-absl::StatusOr<absl::Duration> PredictDecode(const topology::Machine& machine,
-                                             const topology::Topology& topology,
-                                             const model::ModelConfig& model, const Plan& plan,
-                                             int32_t dp_rank, double sequences, double context);
+// A step of a replica, or the mean of several.
+struct StepMeans {
+  double decodes = 0;         // rows, each of a sequence
+  double context = 0;         // tokens before each of these
+  double prompts = 0;         // chunks of prompts
+  double prompt_rows = 0;     // in all of these
+  double prompt_context = 0;  // tokens before each of these rows
+  double outputs = 0;         // of these rows, those with logits
+  // Shares of the steps with prompts: those that found the replica idle, and those behind a step
+  // that decoded alone.
+  double behind_nothing = 0;
+  double behind_decodes = 0;
+};
+
+// The time of such a step, all replicas alike. InvalidArgument for more than a replica of the plan
+// computes at once, and for a longer context than the plan's; other errors are PredictReplica's.
+absl::StatusOr<absl::Duration> PredictStep(const topology::Machine& machine,
+                                           const topology::Topology& topology,
+                                           const model::ModelConfig& model, const Plan& plan,
+                                           int32_t dp_rank, const StepMeans& means);
 
 // What a prediction rests on.
 struct Evidence {

@@ -14,13 +14,16 @@ namespace {
 using ::testing::HasSubstr;
 
 // One rank on one core, which reads 10 GB/s and multiplies in no time.
-class PredictDecodeTest : public ::testing::Test {
+class PredictStepTest : public ::testing::Test {
  protected:
-  absl::Duration Step(double sequences, double context) {
-    const absl::StatusOr<absl::Duration> step = PredictDecode(
-        machine_, topology::TopologyOf(machine_), model_.config, plan_, 0, sequences, context);
+  absl::Duration Step(const StepMeans& means) {
+    const absl::StatusOr<absl::Duration> step = PredictStep(
+        machine_, topology::TopologyOf(machine_), model_.config, plan_, /*dp_rank=*/0, means);
     SKEIN_EXPECT_OK(step.status());
     return step.value_or(absl::ZeroDuration());
+  }
+  absl::Duration Step(double sequences, double context) {
+    return Step({.decodes = sequences, .context = context});
   }
 
   const ModelFacts model_ = Bard();
@@ -28,7 +31,7 @@ class PredictDecodeTest : public ::testing::Test {
   const Plan plan_ = PlanJob(machine_, model_, {})->plans.front();
 };
 
-TEST_F(PredictDecodeTest, AStepReadsWeightsAndWhatItsSequencesHold) {
+TEST_F(PredictStepTest, AStepReadsWeightsAndWhatItsSequencesHold) {
   const double seconds = absl::ToDoubleSeconds(Step(4, 100));
   const double weights = static_cast<double>(plan_.ranks[0].weight_bytes) / 10e9;
   EXPECT_GT(seconds, 0.9 * weights);  // an embedding is looked up, not read
@@ -39,7 +42,7 @@ TEST_F(PredictDecodeTest, AStepReadsWeightsAndWhatItsSequencesHold) {
   EXPECT_NEAR(absl::ToDoubleSeconds(Step(4, 300) - Step(4, 100)), 4 * 200 * token / 10e9, 1e-8);
 }
 
-TEST_F(PredictDecodeTest, AsManySequencesRunAsPagesHold) {
+TEST_F(PredictStepTest, AsManySequencesRunAsPagesHold) {
   Plan plan = plan_;
   plan.page_size = 16;
   plan.pages = 160;
@@ -54,17 +57,20 @@ TEST_F(PredictDecodeTest, AsManySequencesRunAsPagesHold) {
   EXPECT_EQ(sequences_of(), 16);  // 64 positions and a step's rows: 9 pages at the most
 }
 
-TEST_F(PredictDecodeTest, MeansAreBetweenWholeNumbers) {
+TEST_F(PredictStepTest, MeansAreBetweenWholeNumbers) {
   EXPECT_GT(Step(3, 50), Step(2, 50));
   EXPECT_LE(absl::AbsDuration(Step(2.5, 50) - (Step(2, 50) + Step(3, 50)) / 2),
             absl::Nanoseconds(1));
   EXPECT_EQ(Step(0.5, 50), Step(1, 50));
 }
 
-TEST_F(PredictDecodeTest, ThePlansLimitsHold) {
+TEST_F(PredictStepTest, ThePlansLimitsHold) {
   const topology::Topology topology = topology::TopologyOf(machine_);
+  const auto asks = [&](const StepMeans& means) {
+    return PredictStep(machine_, topology, model_.config, plan_, 0, means).status();
+  };
   const auto asked = [&](double sequences, double context) {
-    return PredictDecode(machine_, topology, model_.config, plan_, 0, sequences, context).status();
+    return asks({.decodes = sequences, .context = context});
   };
   const double most = plan_.max_num_seqs;
   const auto longest = static_cast<double>(plan_.context_length);
@@ -73,6 +79,35 @@ TEST_F(PredictDecodeTest, ThePlansLimitsHold) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the plan is of no ")));
   EXPECT_THAT(asked(1, longest + 1),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the plan is of no ")));
+  const double rows = plan_.max_num_batched_tokens;
+  SKEIN_EXPECT_OK(asks({.prompts = most, .prompt_rows = rows, .prompt_context = longest}));
+  for (const StepMeans& means :
+       {StepMeans{.prompts = 1, .prompt_rows = rows + 1},
+        StepMeans{.prompts = most + 1, .prompt_rows = rows},
+        StepMeans{.decodes = most, .prompts = 1, .prompt_rows = 2},
+        StepMeans{.prompts = 1, .prompt_rows = 2, .prompt_context = longest + 1}}) {
+    EXPECT_THAT(asks(means),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the plan is of no ")));
+  }
+}
+
+// What a prompt has takes no time here but for its keys and values; it is read with the weights.
+TEST_F(PredictStepTest, PromptsAreComputedBesideDecodes) {
+  const StepMeans beside = {
+      .decodes = 4, .context = 100, .prompts = 2, .prompt_rows = 64, .prompt_context = 50};
+  const model::ModelConfig& of = model_.config;
+  const auto token = static_cast<double>(of.num_layers * of.num_kv_heads * of.head_dim * 2 * 4);
+  EXPECT_GT(Step(beside), Step(4, 100));
+  StepMeans longer = beside;
+  longer.prompt_context += 100;
+  EXPECT_NEAR(absl::ToDoubleSeconds(Step(longer) - Step(beside)), 2 * 100 * token / 10e9, 1e-8);
+  // Means are between whole numbers.
+  StepMeans more = beside, half = beside;
+  more.decodes = 5;
+  half.decodes = 4.5;
+  EXPECT_LE(absl::AbsDuration(Step(half) - (Step(beside) + Step(more)) / 2), absl::Nanoseconds(1));
+  half.decodes = 0;
+  EXPECT_LT(Step(half), Step(beside));
 }
 
 // Replicas without a request leave their core to the others.
@@ -129,21 +164,44 @@ TEST(ReplicaOfPlanTest, HopsAreOfThePlan) {
 }
 
 // Micro-batches of unlike means, of stages whose pages are fewer than what all sequences may have.
-TEST(PredictDecodeOfStagesTest, MeansAreBetweenWholeNumbers) {
+TEST(PredictStepOfStagesTest, MeansAreBetweenWholeNumbers) {
   const ModelFacts model = Bard();
   const topology::Machine machine = WithLatency(OneNode(2, 8 * kGiB, 2), absl::Microseconds(1));
   Plan plan = PlanJob(machine, model, {.layout = {.pp_size = 2}})->plans.front();
   plan.pages = plan.max_num_seqs;
   const topology::Topology topology = topology::TopologyOf(machine);
   const auto step = [&](double sequences) {
-    return *PredictDecode(machine, topology, model.config, plan, 0, sequences, 50);
+    return *PredictStep(machine, topology, model.config, plan, 0,
+                        {.decodes = sequences, .context = 50});
   };
   EXPECT_GT(step(8), step(4));
   EXPECT_LE(absl::AbsDuration(step(4.5) - (step(4) + step(5)) / 2), absl::Nanoseconds(1));
 }
 
+TEST(PredictStepOfStagesTest, ShareByShareWithWhatWasBefore) {
+  const ModelFacts model = Bard();
+  const topology::Machine machine = WithLatency(OneNode(2, 8 * kGiB, 2), absl::Microseconds(1));
+  const Plan plan = PlanJob(machine, model, {.layout = {.pp_size = 2}})->plans.front();
+  const topology::Topology topology = topology::TopologyOf(machine);
+  const auto step = [&](double behind_nothing, double behind_decodes) {
+    return *PredictStep(machine, topology, model.config, plan, 0,
+                        {.decodes = 2,
+                         .context = 50,
+                         .prompts = 1,
+                         .prompt_rows = 256,
+                         .prompt_context = 128,
+                         .behind_nothing = behind_nothing,
+                         .behind_decodes = behind_decodes});
+  };
+  EXPECT_GT(step(1, 0), step(0, 1));
+  EXPECT_GT(step(0, 1), step(0, 0));
+  EXPECT_LE(absl::AbsDuration(step(0.5, 0.25) -
+                              (0.5 * step(1, 0) + 0.25 * step(0, 1) + 0.25 * step(0, 0))),
+            absl::Nanoseconds(1));
+}
+
 // A token of a request that is alone takes a step.
-TEST_F(PredictDecodeTest, PredictionsOfPlansAgree) {
+TEST_F(PredictStepTest, PredictionsOfPlansAgree) {
   const cost::Workload alone = {.prompt_tokens = 64, .output_tokens = 32, .concurrency = 1};
   const topology::Topology topology = topology::TopologyOf(machine_);
   SKEIN_ASSERT_OK_AND_ASSIGN(

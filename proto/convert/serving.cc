@@ -117,6 +117,34 @@ serving::SampledToken FromProto(const wire::Token& token) {
   return out;
 }
 
+wire::PromptSteps ToProto(const serving::PromptSteps& steps) {
+  wire::PromptSteps out;
+  out.set_steps(steps.steps);
+  out.set_behind_nothing(steps.behind_nothing);
+  out.set_behind_decodes(steps.behind_decodes);
+  out.set_prompts(steps.prompts);
+  out.set_rows(steps.rows);
+  out.set_context(steps.context);
+  out.set_outputs(steps.outputs);
+  out.set_decodes(steps.decodes);
+  out.set_decode_context(steps.decode_context);
+  out.set_seconds(absl::ToDoubleSeconds(steps.time));
+  return out;
+}
+
+serving::PromptSteps FromProto(const wire::PromptSteps& steps) {
+  return {.steps = steps.steps(),
+          .behind_nothing = steps.behind_nothing(),
+          .behind_decodes = steps.behind_decodes(),
+          .prompts = steps.prompts(),
+          .rows = steps.rows(),
+          .context = steps.context(),
+          .outputs = steps.outputs(),
+          .decodes = steps.decodes(),
+          .decode_context = steps.decode_context(),
+          .time = absl::Seconds(steps.seconds())};
+}
+
 }  // namespace
 
 void ToProto(const serving::Request& request, absl::Time now, wire::Request& out) {
@@ -221,6 +249,7 @@ wire::ReplicaLoad ToProto(const serving::ReplicaLoad& load) {
   out.set_decode_context(load.decode_context);
   out.set_decode_seconds(absl::ToDoubleSeconds(load.decode_time));
   out.set_host_seconds(absl::ToDoubleSeconds(load.host_time));
+  *out.mutable_prompt_steps() = ToProto(load.prompt_steps);
   return out;
 }
 
@@ -243,6 +272,7 @@ serving::ReplicaLoad FromProto(const wire::ReplicaLoad& load) {
           .decode_rows = load.decode_rows(),
           .decode_context = load.decode_context(),
           .decode_time = absl::Seconds(load.decode_seconds()),
+          .prompt_steps = FromProto(load.prompt_steps()),
           .host_time = absl::Seconds(load.host_seconds())};
 }
 

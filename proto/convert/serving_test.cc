@@ -234,16 +234,20 @@ TEST(ServingTest, AStrangersErrorIsPrintable) {
 
 TEST(ServingTest, ALoadKeepsItsFields) {
   wire::ReplicaLoad wire;
-  // Every field of the message has another number, as its type has it.
-  const auto& reflection = *wire.GetReflection();
-  const auto* descriptor = wire.GetDescriptor();
-  for (int i = 0; i < descriptor->field_count(); ++i) {
-    const auto* field = descriptor->field(i);
-    using F = google::protobuf::FieldDescriptor;
-    if (field->cpp_type() == F::CPPTYPE_INT32) reflection.SetInt32(&wire, field, i + 1);
-    if (field->cpp_type() == F::CPPTYPE_INT64) reflection.SetInt64(&wire, field, i + 1);
-    if (field->cpp_type() == F::CPPTYPE_DOUBLE) reflection.SetDouble(&wire, field, i + 1);
-  }
+  // Every field of a message has another number, as its type has it.
+  const auto fill = [](google::protobuf::Message& message, int first) {
+    const auto& reflection = *message.GetReflection();
+    const auto* descriptor = message.GetDescriptor();
+    for (int i = 0; i < descriptor->field_count(); ++i) {
+      const auto* field = descriptor->field(i);
+      using F = google::protobuf::FieldDescriptor;
+      if (field->cpp_type() == F::CPPTYPE_INT32) reflection.SetInt32(&message, field, first + i);
+      if (field->cpp_type() == F::CPPTYPE_INT64) reflection.SetInt64(&message, field, first + i);
+      if (field->cpp_type() == F::CPPTYPE_DOUBLE) reflection.SetDouble(&message, field, first + i);
+    }
+  };
+  fill(wire, 1);
+  fill(*wire.mutable_prompt_steps(), 100);
   const serving::ReplicaLoad got = FromProto(wire);
   EXPECT_EQ(got.running, wire.running());
   EXPECT_EQ(got.waiting, wire.waiting());
@@ -264,6 +268,17 @@ TEST(ServingTest, ALoadKeepsItsFields) {
   EXPECT_EQ(got.decode_context, wire.decode_context());
   EXPECT_EQ(got.decode_time, absl::Seconds(wire.decode_seconds()));
   EXPECT_EQ(got.host_time, absl::Seconds(wire.host_seconds()));
+  const wire::PromptSteps& prompts = wire.prompt_steps();
+  EXPECT_EQ(got.prompt_steps.steps, prompts.steps());
+  EXPECT_EQ(got.prompt_steps.behind_nothing, prompts.behind_nothing());
+  EXPECT_EQ(got.prompt_steps.behind_decodes, prompts.behind_decodes());
+  EXPECT_EQ(got.prompt_steps.prompts, prompts.prompts());
+  EXPECT_EQ(got.prompt_steps.rows, prompts.rows());
+  EXPECT_EQ(got.prompt_steps.context, prompts.context());
+  EXPECT_EQ(got.prompt_steps.outputs, prompts.outputs());
+  EXPECT_EQ(got.prompt_steps.decodes, prompts.decodes());
+  EXPECT_EQ(got.prompt_steps.decode_context, prompts.decode_context());
+  EXPECT_EQ(got.prompt_steps.time, absl::Seconds(prompts.seconds()));
   // With what was read field by field, writing is held, too.
   EXPECT_EQ(ToProto(got).DebugString(), wire.DebugString());
 }

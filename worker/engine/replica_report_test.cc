@@ -163,8 +163,8 @@ TEST(ReplicaReportTest, AReportKeepsTheOrderOfStepsSequencesAndPieces) {
                                   Pair(3, 55)));
 }
 
-// What a coordinator holds against its prediction: steps with a prompt in them are none of these.
-TEST(ReplicaReportTest, StepsThatDecodeAloneAreCounted) {
+// What a coordinator holds against its prediction: steps that decode alone, and steps with prompts.
+TEST(ReplicaReportTest, StepsAreCounted) {
   Replica replica;
   const auto step = [&](absl::Duration time) { replica.Finish(replica.Next(), 50, time); };
   replica.Add(Request(1, {1, 2, 3, 4, 5}, 9));
@@ -179,6 +179,52 @@ TEST(ReplicaReportTest, StepsThatDecodeAloneAreCounted) {
   EXPECT_EQ(load.decode_rows, 4);
   EXPECT_EQ(load.decode_context, 5 + 6 + 8 + 3);
   EXPECT_EQ(load.decode_time, absl::Milliseconds(12));
+  const serving::PromptSteps& prompts = load.prompt_steps;
+  EXPECT_EQ(prompts.steps, 2);
+  EXPECT_EQ(prompts.behind_nothing, 2);  // each was ordered when the one before was over
+  EXPECT_EQ(prompts.behind_decodes, 0);
+  EXPECT_EQ(prompts.prompts, 2);
+  EXPECT_EQ(prompts.rows, 5 + 3);
+  EXPECT_EQ(prompts.context, (0 + 1 + 2 + 3 + 4) + (0 + 1 + 2));
+  EXPECT_EQ(prompts.outputs, 2);
+  EXPECT_EQ(prompts.decodes, 1);
+  EXPECT_EQ(prompts.decode_context, 7);
+  EXPECT_EQ(prompts.time, absl::Milliseconds(300));
+}
+
+// A pipeline is full behind steps that were ordered before the last was over.
+TEST(ReplicaReportTest, StepsWithPromptsTellWhatWasBefore) {
+  ReplicaLimits limits = Limits();
+  limits.scheduler.max_num_batched_tokens = 4;
+  Replica replica(limits);
+  replica.Add(Request(1, {1, 2, 3, 4, 5, 6}, 9));
+  const StepOrder first = replica.Next();   // four tokens, behind nothing
+  const StepOrder second = replica.Next();  // two, behind a prompt
+  const StepOrder decode = replica.Next();
+  replica.Add(Request(2, {1, 2, 3}, 9));
+  const StepOrder third = replica.Next();  // three, behind a decode
+  for (const StepOrder* order : {&first, &second, &decode, &third}) {
+    replica.Finish(*order, 50, absl::Milliseconds(1));
+  }
+  const serving::PromptSteps prompts = replica.state.TakeReport().load.prompt_steps;
+  EXPECT_EQ(prompts.steps, 3);
+  EXPECT_EQ(prompts.behind_nothing, 1);
+  EXPECT_EQ(prompts.behind_decodes, 1);
+  EXPECT_EQ(prompts.prompts, 3);
+  EXPECT_EQ(prompts.rows, 6 + 3);
+  EXPECT_EQ(prompts.context, (0 + 1 + 2 + 3 + 4 + 5) + (0 + 1 + 2));
+  EXPECT_EQ(prompts.outputs, 2);  // what is drawn behind each prompt
+  EXPECT_EQ(prompts.decodes, 1);
+}
+
+TEST(ReplicaReportTest, RowsOfPromptsThatGiveLogProbabilitiesAreOutputs) {
+  Replica replica;
+  serving::Request asked = Request(1, {1, 2, 3, 4, 5}, 9);
+  asked.prompt_logprobs = 0;
+  replica.Add(asked);
+  const StepOrder order = replica.Next();
+  SKEIN_ASSERT_OK(replica.state.Apply(PromptLogprobsOf(replica, order, 10), absl::Milliseconds(1)));
+  EXPECT_EQ(replica.state.TakeReport().load.prompt_steps.outputs, 5);
 }
 
 }  // namespace

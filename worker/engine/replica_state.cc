@@ -188,14 +188,18 @@ absl::StatusOr<std::optional<StepOrder>> ReplicaState::NextOrder(absl::Time now)
     }
   }
   Outstanding outstanding{.step = order.step};
+  if (outstanding_.empty()) {
+    outstanding.counts.behind_nothing = 1;
+  } else if (outstanding_.back().decodes_alone()) {
+    outstanding.counts.behind_decodes = 1;
+  }
   for (const std::vector<Chunk>& chunks : plan.micro_batches) {
     std::vector<ChunkOrder>& batch = order.micro_batches.emplace_back();
     batch.reserve(chunks.size());
     outstanding.chunks.reserve(outstanding.chunks.size() + chunks.size());
     for (const Chunk& chunk : chunks) {
       SKEIN_RETURN_IF_ERROR(Compute(chunk, order, batch));
-      outstanding.rows += chunk.count;
-      outstanding.context += chunk.begin;
+      outstanding.Count(chunk, batch.back().prompt_logprobs >= 0);
       outstanding.chunks.push_back(
           {batch.back().slot, chunk.id, chunk.draws, sequences_.at(chunk.id).passes});
     }
@@ -417,18 +421,48 @@ absl::Status ReplicaState::Apply(const StepResult& result, absl::Duration durati
   for (size_t i = 0; i < sampling.size(); ++i) {
     if (Sequence* const sequence = Find(sampling[i].id)) ApplyRow(*sequence, result.sampled[i]);
   }
-  if (expected.decodes()) {
-    ++counters_.decode_steps;
-    counters_.decode_rows += expected.rows;
-    counters_.decode_context += expected.context;
-    counters_.decode_time += duration;
-  }
-  if (expected.rows >= kPrefillRows && duration > absl::ZeroDuration()) {
-    const double rate = static_cast<double>(expected.rows) / absl::ToDoubleSeconds(duration);
+  CountStep(expected, duration);
+  if (expected.rows() >= kPrefillRows && duration > absl::ZeroDuration()) {
+    const double rate = static_cast<double>(expected.rows()) / absl::ToDoubleSeconds(duration);
     const double weight = std::exchange(prefill_observed_, true) ? kObservationWeight : 1;
     rates_.prefill_tokens_per_s += weight * (rate - rates_.prefill_tokens_per_s);
   }
   return absl::OkStatus();
+}
+
+void ReplicaState::Outstanding::Count(const Chunk& chunk, bool all_logits) {
+  if (chunk.count == 1 && chunk.draws) {
+    ++counts.decodes;
+    counts.decode_context += chunk.begin;
+    return;
+  }
+  ++counts.prompts;
+  counts.rows += chunk.count;
+  counts.context += chunk.count * chunk.begin + chunk.count * (chunk.count - 1) / 2;
+  counts.outputs += all_logits ? chunk.count : chunk.draws ? 1 : 0;
+}
+
+void ReplicaState::CountStep(const Outstanding& step, absl::Duration duration) {
+  const serving::PromptSteps& counts = step.counts;
+  if (step.rows() == 0) return;  // it moved pages
+  if (step.decodes_alone()) {
+    ++counters_.decode_steps;
+    counters_.decode_rows += counts.decodes;
+    counters_.decode_context += counts.decode_context;
+    counters_.decode_time += duration;
+    return;
+  }
+  serving::PromptSteps& sums = counters_.prompt_steps;
+  ++sums.steps;
+  sums.behind_nothing += counts.behind_nothing;
+  sums.behind_decodes += counts.behind_decodes;
+  sums.prompts += counts.prompts;
+  sums.rows += counts.rows;
+  sums.context += counts.context;
+  sums.outputs += counts.outputs;
+  sums.decodes += counts.decodes;
+  sums.decode_context += counts.decode_context;
+  sums.time += duration;
 }
 
 StepReport ReplicaState::TakeReport() {

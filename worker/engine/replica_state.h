@@ -49,7 +49,7 @@ class ReplicaState {
   // Counts orders whose results were not applied yet.
   int64_t outstanding() const { return static_cast<int64_t>(outstanding_.size()); }
   // Returns the rows of the oldest of them; 0 where there is none.
-  int64_t rows() const { return outstanding_.empty() ? 0 : outstanding_.front().rows; }
+  int64_t rows() const { return outstanding_.empty() ? 0 : outstanding_.front().rows(); }
 
   // Returns the next step's order; none where nothing can be done before a result comes. Internal
   // when the scheduler broke its contract.
@@ -110,15 +110,12 @@ class ReplicaState {
   };
   struct Outstanding {
     int64_t step = 0;
-    int64_t rows = 0;
-    int64_t context = 0;  // tokens before each chunk, over all of them
+    serving::PromptSteps counts;  // of this step
     std::vector<Worked> chunks;
 
-    // Whether each row is a sequence's next token.
-    bool decodes() const {
-      return rows > 0 && rows == static_cast<int64_t>(chunks.size()) &&
-             std::all_of(chunks.begin(), chunks.end(), [](const Worked& of) { return of.draws; });
-    }
+    int64_t rows() const { return counts.decodes + counts.rows; }
+    bool decodes_alone() const { return counts.rows == 0; }
+    void Count(const Chunk& chunk, bool all_logits);
   };
 
   Sequence& NewSequence(std::shared_ptr<const serving::Request> request,
@@ -133,6 +130,7 @@ class ReplicaState {
   absl::Status Compute(const Chunk& chunk, StepOrder& order, std::vector<ChunkOrder>& batch);
   void Fork(Sequence& parent);
 
+  void CountStep(const Outstanding& step, absl::Duration duration);
   void ApplyRow(Sequence& sequence, const kernels::SampledTokens& row);
   void ApplyLogprobs(Sequence& sequence, const kernels::PromptLogprobs& piece);
   // The chunk that the slot had in the step; Internal when it had none.

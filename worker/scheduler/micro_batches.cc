@@ -4,16 +4,10 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "parallel/pipeline/prompt_pieces.h"
 
 namespace skein::worker {
 namespace {
-
-// Cutting a prompt finer than this reads the weights once more without filling the pipeline.
-constexpr int64_t kMinPromptRows = 16;
-
-// Prompts wait for no token, so that their bubble is what one micro-batch takes: with two for every
-// stage it is half as long as with one. More would gain half of that, and cost more messages.
-constexpr int64_t kPromptCuts = 2;
 
 std::vector<std::vector<Chunk>> SpreadDecodes(std::vector<const SequenceView*> decodes,
                                               const SchedulerLimits& limits) {
@@ -44,7 +38,7 @@ std::vector<std::vector<Chunk>> CutRowsIntoMicroBatches(absl::Span<const RowShar
   }
   std::vector<std::vector<Chunk>> batches = SpreadDecodes(std::move(decodes), limits);
 
-  const int64_t pieces = limits.stages == 1 ? 1 : kPromptCuts * limits.stages;
+  const int64_t pieces = schedule::PromptPieces(limits.stages);
   const int64_t level = (rows + pieces - 1) / pieces;
   int64_t batch = -1;
   int64_t room = 0;
@@ -56,7 +50,7 @@ std::vector<std::vector<Chunk>> CutRowsIntoMicroBatches(absl::Span<const RowShar
       while (room == 0) {
         if (++batch == static_cast<int64_t>(batches.size())) batches.emplace_back();
         const int64_t decodes = batches[batch].size();
-        room = std::min(std::max(level - decodes, kMinPromptRows),
+        room = std::min(std::max(level - decodes, schedule::kMinPromptRows),
                         limits.max_micro_batch_rows - decodes);
       }
       const int64_t count = std::min(end - begin, room);

@@ -1,0 +1,226 @@
+#include "coordinator/cluster/step_watch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_format.h"
+
+namespace skein::coordinator {
+namespace {
+
+constexpr size_t kKept = 60;
+// So many of them that are far from their prediction are a warning; fewer than this end it.
+constexpr int64_t kWarnFrom = 54;
+constexpr int64_t kStillFar = 30;
+
+// Each counter of steps that have prompts.
+constexpr int64_t serving::PromptSteps::* kCounts[] = {
+    &serving::PromptSteps::steps,          &serving::PromptSteps::behind_nothing,
+    &serving::PromptSteps::behind_decodes, &serving::PromptSteps::prompts,
+    &serving::PromptSteps::rows,           &serving::PromptSteps::context,
+    &serving::PromptSteps::outputs,        &serving::PromptSteps::decodes,
+    &serving::PromptSteps::decode_context};
+
+// Counters of the replica's life, of which differences are made: workers are not believed.
+bool CanBe(const serving::ReplicaLoad& load) {
+  constexpr int64_t kMost = int64_t{1} << 61;
+  constexpr absl::Duration kLongest = absl::Hours(24 * 366 * 100);
+  const auto counts = [&](int64_t count) { return 0 <= count && count <= kMost; };
+  const auto lasts = [&](absl::Duration time) {
+    return absl::ZeroDuration() <= time && time <= kLongest;
+  };
+  return absl::c_all_of(std::initializer_list<int64_t>{load.steps, load.decode_steps,
+                                                       load.decode_rows, load.decode_context},
+                        counts) &&
+         absl::c_all_of(kCounts, [&](auto count) { return counts(load.prompt_steps.*count); }) &&
+         absl::c_all_of(std::initializer_list<absl::Duration>{load.decode_time, load.host_time,
+                                                              load.prompt_steps.time},
+                        lasts);
+}
+
+serving::PromptSteps Difference(const serving::PromptSteps& now,
+                                const serving::PromptSteps& before) {
+  serving::PromptSteps gained;
+  for (const auto count : kCounts) gained.*count = now.*count - before.*count;
+  gained.time = now.time - before.time;
+  return gained;
+}
+
+serving::PromptSteps DecodesOf(const serving::ReplicaLoad& load) {
+  return {.steps = load.decode_steps,
+          .decodes = load.decode_rows,
+          .decode_context = load.decode_context,
+          .time = load.decode_time};
+}
+
+// Whether steps have what steps of their kind must have, and no less than nothing of the rest.
+bool AreSteps(const serving::PromptSteps& gained, bool decode_alone) {
+  if (absl::c_any_of(kCounts, [&](auto count) { return gained.*count < 0; })) return false;
+  if (decode_alone) return gained.decodes >= gained.steps;
+  return gained.prompts >= gained.steps && gained.rows >= gained.prompts &&
+         gained.outputs <= gained.rows &&
+         gained.behind_nothing + gained.behind_decodes <= gained.steps;
+}
+
+double Ratio(int64_t count, int64_t of) {
+  return of == 0 ? 0 : static_cast<double>(count) / static_cast<double>(of);
+}
+
+plan::StepMeans MeansOf(const serving::PromptSteps& steps) {
+  return {.decodes = Ratio(steps.decodes, steps.steps),
+          .context = Ratio(steps.decode_context, steps.decodes),
+          .prompts = Ratio(steps.prompts, steps.steps),
+          .prompt_rows = Ratio(steps.rows, steps.steps),
+          .prompt_context = Ratio(steps.context, steps.rows),
+          .outputs = Ratio(steps.outputs, steps.steps),
+          .behind_nothing = Ratio(steps.behind_nothing, steps.steps),
+          .behind_decodes = Ratio(steps.behind_decodes, steps.steps)};
+}
+
+}  // namespace
+
+std::string FormatComparison(const StepComparison& comparison) {
+  const std::string what = comparison.prompt_rows > 0
+                               ? absl::StrFormat("%.1f rows of prompts beside %.1f sequences",
+                                                 comparison.prompt_rows, comparison.decodes)
+                               : absl::StrFormat("%.1f sequences at %.0f tokens",
+                                                 comparison.decodes, comparison.context);
+  return absl::StrFormat("%.3g ms for a step of %s; predicted were %.3g ms (%+.0f%%)",
+                         absl::ToDoubleMilliseconds(comparison.measured), what,
+                         absl::ToDoubleMilliseconds(comparison.predicted),
+                         100 * comparison.excess());
+}
+
+std::optional<StepWatch::Remark> StepWatch::Minute::Add(const StepComparison& newest,
+                                                        double tolerance) {
+  const bool first = newest_.empty();
+  newest_.push_back(newest);
+  if (newest_.size() > kKept) newest_.pop_front();
+  const int64_t far = absl::c_count_if(
+      newest_, [&](const StepComparison& of) { return std::abs(of.excess()) > tolerance; });
+  const bool warns = !warned_ && far >= kWarnFrom;
+  warned_ = warns || (warned_ && far >= kStillFar);
+  if (!first && !warns) return std::nullopt;
+  return Remark{*Mean(), warns};
+}
+
+std::optional<StepComparison> StepWatch::Minute::Mean() const {
+  if (newest_.empty()) return std::nullopt;
+  StepComparison mean;
+  double decodes = 0, context = 0;
+  for (const StepComparison& of : newest_) {
+    const auto steps = static_cast<double>(of.steps);
+    mean.steps += of.steps;
+    decodes += steps * of.decodes;
+    context += steps * of.decodes * of.context;
+    mean.prompt_rows += steps * of.prompt_rows;
+    mean.measured += steps * of.measured;
+    mean.predicted += steps * of.predicted;
+    mean.host_time += steps * of.host_time;
+  }
+  const auto steps = static_cast<double>(mean.steps);
+  mean.decodes = decodes / steps;
+  mean.context = decodes > 0 ? context / decodes : 0;
+  mean.prompt_rows /= steps;
+  mean.measured /= steps;
+  mean.predicted /= steps;
+  mean.host_time /= steps;
+  return mean;
+}
+
+void StepWatch::Gained::Add(const Steps& steps) {
+  const double rows = Ratio(steps.decodes + steps.rows, steps.steps);
+  Steps& sum = by_size[std::ilogb(rows)];
+  for (const auto count : kCounts) sum.*count += steps.*count;
+  sum.time += steps.time;
+  time += steps.time;
+}
+
+StepWatch::StepWatch(Predictor predictor, double tolerance)
+    : predictor_(std::move(predictor)), tolerance_(tolerance) {}
+
+void StepWatch::Take(const serving::ReplicaLoad& load) {
+  if (load.steps == 0) return;  // it has reported nothing
+  if (!CanBe(load)) {
+    before_.reset();
+    return;
+  }
+  const serving::ReplicaLoad before = std::exchange(before_, load).value_or(load);
+  const absl::Duration host_time = load.host_time - before.host_time;
+  const int64_t all_steps = load.steps - before.steps;
+  for (const bool decode_alone : {true, false}) {
+    const Steps steps = decode_alone ? Difference(DecodesOf(load), DecodesOf(before))
+                                     : Difference(load.prompt_steps, before.prompt_steps);
+    Gained& gained = decode_alone ? new_decodes_ : new_prompts_;
+    if (host_time < absl::ZeroDuration() || steps.time < absl::ZeroDuration() ||
+        !AreSteps(steps, decode_alone)) {
+      gained = {};
+      continue;
+    }
+    if (steps.steps == 0) continue;
+    gained.host_time += host_time;
+    gained.all_steps += std::max(steps.steps, all_steps);
+    gained.Add(steps);
+  }
+}
+
+std::vector<StepWatch::Remark> StepWatch::Look() {
+  std::vector<Remark> remarks;
+  LookAt(new_decodes_, decodes_, remarks);
+  LookAt(new_prompts_, prompts_, remarks);
+  return remarks;
+}
+
+void StepWatch::LookAt(Gained& gained, Minute& minute, std::vector<Remark>& remarks) const {
+  if (gained.time < absl::Seconds(1)) return;
+  const std::optional<StepComparison> newest = Compare(std::exchange(gained, {}));
+  if (!newest.has_value()) return;
+  if (const std::optional<Remark> remark = minute.Add(*newest, tolerance_)) {
+    remarks.push_back(*remark);
+  }
+}
+
+std::optional<StepComparison> StepWatch::Compare(const Gained& gained) const {
+  Steps all;
+  absl::Duration predicted;
+  for (const auto& [size, steps] : gained.by_size) {
+    const absl::Duration of = predictor_(MeansOf(steps));
+    if (of <= absl::ZeroDuration()) return std::nullopt;
+    predicted += steps.steps * of;
+    for (const auto count : kCounts) all.*count += steps.*count;
+  }
+  const plan::StepMeans means = MeansOf(all);
+  return StepComparison{.steps = all.steps,
+                        .decodes = means.decodes,
+                        .context = means.context,
+                        .prompt_rows = means.prompt_rows,
+                        .measured = gained.time / all.steps,
+                        .predicted = predicted / all.steps,
+                        .host_time = gained.host_time / gained.all_steps};
+}
+
+std::string LikelyCause(const StepComparison& comparison, bool measured, bool gpus) {
+  if (!measured) {
+    return gpus ? "the figures of its hosts are assumed; workers that are started with --probe "
+                  "measure them"
+                : "the figures of its hosts are assumed; the workers' log says why they were not "
+                  "measured";
+  }
+  if (comparison.excess() < 0) {
+    return "its hosts were busy with other things as they were measured, or other replicas on them "
+           "rest; `worker probe` measures again, started as the job was, once that has ended";
+  }
+  if (comparison.host_time > 0.7 * comparison.measured) {
+    return absl::StrFormat("the thread that schedules needs %.3g ms a step",
+                           absl::ToDoubleMilliseconds(comparison.host_time));
+  }
+  return gpus ? "a GPU of its hosts is slowed, shared, or has lost an NVLink, which `skein topo` "
+                "shows there"
+              : "other programs, clients and the coordinator among them, use the cores or the "
+                "memory of its hosts";
+}
+
+}  // namespace skein::coordinator
