@@ -85,7 +85,8 @@ TEST(StepWatchTest, TheFirstSecondIsToldOnce) {
   Computing replica;
   EXPECT_THAT(Look(replica.watch, {.steps = 99,
                                    .decode_steps = 99,
-                                   .decode_rows = 99,
+                                   .decode_rows = 4 * 99,
+                                   .decode_context = 400 * 99,
                                    .decode_time = absl::Milliseconds(999)}),
               IsEmpty());
   EXPECT_FALSE(replica.watch.Decodes().has_value());
@@ -145,8 +146,8 @@ TEST(StepWatchTest, SecondsFarFromThePredictionAreNone) {
   const size_t compared = replica.asked.size();
   Look(replica.watch, {.steps = 1'000'000,
                        .decode_steps = 1'000'000,
-                       .decode_rows = 1'000'000,
-                       .decode_context = 100'000'000,
+                       .decode_rows = 4'000'000,
+                       .decode_context = 400'000'000,
                        .decode_time = absl::Hours(1)});
   EXPECT_EQ(replica.asked.size(), compared + 1);
   EXPECT_EQ(replica.warnings(), 0);

@@ -249,7 +249,7 @@ wire::ReplicaLoad ToProto(const serving::ReplicaLoad& load) {
   out.set_decode_context(load.decode_context);
   out.set_decode_seconds(absl::ToDoubleSeconds(load.decode_time));
   out.set_host_seconds(absl::ToDoubleSeconds(load.host_time));
-  *out.mutable_prompt_steps() = ToProto(load.prompt_steps);
+  if (load.prompt_steps.steps > 0) *out.mutable_prompt_steps() = ToProto(load.prompt_steps);
   return out;
 }
 

@@ -218,7 +218,9 @@ TEST(ReplicaReportTest, StepsWithPromptsTellWhatWasBefore) {
 }
 
 TEST(ReplicaReportTest, RowsOfPromptsThatGiveLogProbabilitiesAreOutputs) {
-  Replica replica;
+  ReplicaLimits limits = Limits();
+  limits.scheduler.logit_rows = 8;
+  Replica replica(limits);
   serving::Request asked = Request(1, {1, 2, 3, 4, 5}, 9);
   asked.prompt_logprobs = 0;
   replica.Add(asked);
