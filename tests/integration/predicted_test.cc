@@ -76,7 +76,8 @@ TEST(PredictedTest, StepsWithPromptsAreHeldAgainstTheirPrediction) {
   EXPECT_GT(prompt.rows(), 100);
   EXPECT_EQ(prompt.decodes(), 0);
   const cluster::v1::PromptSteps& steps = replica.load().prompt_steps();
-  EXPECT_EQ(steps.behind_nothing() + steps.behind_decodes(), steps.steps());
+  EXPECT_GT(steps.behind_nothing(), 0);
+  EXPECT_LT(steps.behind_nothing(), steps.steps());  // prompts are longer than a step
   const double mean = steps.seconds() / static_cast<double>(steps.steps());
   EXPECT_LT(prompt.measured_seconds(), 3 * mean);
   EXPECT_GT(prompt.measured_seconds(), mean / 3);
