@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/dtype.h"
@@ -50,6 +51,9 @@ constexpr int32_t kLargeRows[] = {1, 4, 8, 16};
 // Steps of up to 16 rows are one kernel, larger ones are not, so that times jump there.
 constexpr int32_t kGpuRows[] = {1, 8, 16, 32, 64, 256};
 constexpr int32_t kGpuPrompts[] = {512, 2048};
+// Products have whole tiles of rows and whole rounds of the device's blocks: times jump behind 256,
+// 512 and 1,024 rows, by a half, and rise little up to the next jump.
+constexpr int32_t kGpuJumps[] = {257, 512, 513, 1024, 1025, 2048};
 // Rows on cores that are timed in each round: more take long.
 constexpr int32_t kMostAgain = 16;
 constexpr int32_t kMostQuantizedAgain = 4;
@@ -89,13 +93,22 @@ class LayerProbe {
       steps.decodes.clear();
       steps.prompts = {std::begin(kGpuPrompts), std::end(kGpuPrompts)};
     }
+    for (ShapeSteps* const steps : {&prompts[1], &prompts[3]}) {
+      steps->prompts = {std::begin(kGpuJumps), std::end(kGpuJumps)};
+    }
     SKEIN_ASSIGN_OR_RETURN(std::vector<ShapeTimes> times, Time(decodes));
     SKEIN_ASSIGN_OR_RETURN(const std::vector<ShapeTimes> of_prompts, Time(prompts));
     for (size_t i = 0; i < times.size(); ++i) {
       times[i].points.insert(times[i].points.end(), of_prompts[i].points.begin(),
                              of_prompts[i].points.end());
     }
-    rates_.overheads = GpuOverheads(times[0], times[1], times[2]);
+    // Half as wide products jump elsewhere.
+    ShapeTimes smooth = times[1];
+    std::erase_if(smooth.points, [&](const ShapeTimes::Point& point) {
+      return absl::c_none_of(times[0].points,
+                             [&](const auto& other) { return other.rows == point.rows; });
+    });
+    rates_.overheads = GpuOverheads(times[0], smooth, times[2]);
     AddProducts(times[1]);
     AddProducts(times[3]);
     return absl::OkStatus();
