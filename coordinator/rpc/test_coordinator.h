@@ -4,49 +4,32 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/time/clock.h"
-#include "base/clock.h"
+#include "absl/functional/function_ref.h"
 #include "base/mutex.h"
-#include "base/test_util.h"
 #include "coordinator/daemon.h"
 #include "coordinator/rpc/fake_job.h"
 #include "coordinator/service/fake_tokenizer.h"
 #include "gtest/gtest.h"
 #include "proto/cluster.grpc.pb.h"
-#include "proto/credentials/credentials.h"
 #include "proto/inference.grpc.pb.h"
 
 namespace skein::coordinator {
 
 // One rank is a replica. Each takes one request at a time (and one that waits there); 2 fit in the
 // queue.
-inline Daemon::Options TestOptions() {
-  Daemon::Options options;
-  options.server = {.listen = "127.0.0.1:0", .version = "test"};
-  options.http = HttpServerOptions{.listen = "127.0.0.1:0"};
-  options.cluster.version = "test";
-  options.model.limits.constraints.layout = {.tp_size = 1, .pp_size = 1};
-  options.model.limits.constraints.max_num_seqs = 1;
-  options.model.limits.max_queue = 2;
-  return options;
-}
+Daemon::Options TestOptions();
 
 struct Answer {
   grpc::Status status;
   std::vector<v1::GenerateEvent> events;
 
-  std::string text() const {
-    std::string text;
-    for (const v1::GenerateEvent& event : events) text += event.tokens().text();
-    return text;
-  }
+  std::string text() const;
   const v1::GenerateEvent& last() const { return events.back(); }
 };
 
@@ -55,30 +38,11 @@ class TestCoordinator {
   // `tls`: the client's.
   explicit TestCoordinator(Daemon::Options options = TestOptions(),
                            ServedModel model = MakeFakeModel(),
-                           const std::optional<MutualTls>& tls = std::nullopt)
-      : limits_(options.model.limits), daemon_(std::move(options), &RealClock::Get()) {
-    SKEIN_EXPECT_OK(daemon_.AddModel(std::move(model), limits_));
-    SKEIN_EXPECT_OK(daemon_.Start());
-    channel_ = grpc::CreateChannel(address(), ChannelCredentialsOf(tls));
-    inference_ = v1::Inference::NewStub(channel_);
-    cluster_ = cluster::v1::Cluster::NewStub(channel_);
-    ticker_ = std::thread([this] {
-      while (!stop_) {
-        absl::SleepFor(absl::Milliseconds(20));
-        MutexLock lock(&mutex_);
-        if (drain_) daemon_.StartDrain();
-        daemon_.Tick();
-      }
-    });
-  }
-
-  ~TestCoordinator() {
-    stop_ = true;
-    ticker_.join();
-  }
+                           const std::optional<MutualTls>& tls = std::nullopt);
+  ~TestCoordinator();
 
   // Besides the first one.
-  void AddModel(ServedModel model) { SKEIN_EXPECT_OK(daemon_.AddModel(std::move(model), limits_)); }
+  void AddModel(ServedModel model);
   const std::string& address() const { return daemon_.address(); }
   const std::string& http_address() const { return daemon_.http_address(); }
   const std::string& metrics_address() const { return daemon_.metrics_address(); }
@@ -86,56 +50,20 @@ class TestCoordinator {
   v1::Inference::Stub& inference() { return *inference_; }
 
   // Returns the stub of a client whose flow control lets no more than 64 KiB through unread.
-  std::unique_ptr<v1::Inference::Stub> StubWithSmallWindow() const {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // or the window would grow
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    return v1::Inference::NewStub(
-        grpc::CreateCustomChannel(address(), grpc::InsecureChannelCredentials(), arguments));
-  }
+  std::unique_ptr<v1::Inference::Stub> StubWithSmallWindow() const;
 
   void StartDrain() { drain_ = true; }
-  bool WaitUntilDrained() {
-    return WaitFor([this] {
-      MutexLock lock(&mutex_);
-      return daemon_.drained();
-    });
-  }
+  bool WaitUntilDrained();
 
-  cluster::v1::ClusterStatus Status() {
-    grpc::ClientContext context;
-    cluster::v1::ClusterStatus status;
-    EXPECT_TRUE(cluster_->GetStatus(&context, {}, &status).ok());
-    return status;
-  }
-  bool WaitUntilServing(bool serving = true) {
-    return WaitFor([&] { return Status().serving() == serving; });
-  }
+  cluster::v1::ClusterStatus Status();
+  bool WaitUntilServing(bool serving = true);
 
-  template <typename Predicate>
-  static bool WaitFor(const Predicate& predicate) {
-    const absl::Time until = absl::Now() + absl::Seconds(20);
-    while (!predicate()) {
-      if (absl::Now() > until) return false;
-      absl::SleepFor(absl::Milliseconds(10));
-    }
-    return true;
-  }
+  // Returns false where it did not hold within 20 s.
+  static bool WaitFor(absl::FunctionRef<bool()> predicate);
 
-  Answer Ask(const v1::GenerateRequest& request) {
-    grpc::ClientContext context;
-    return Ask(request, context);
-  }
-  Answer Ask(const v1::GenerateRequest& request, grpc::ClientContext& context) {
-    return ReadAll(*inference_->Generate(&context, request));
-  }
-  static Answer ReadAll(grpc::ClientReader<v1::GenerateEvent>& reader) {
-    Answer answer;
-    v1::GenerateEvent event;
-    while (reader.Read(&event)) answer.events.push_back(event);
-    answer.status = reader.Finish();
-    return answer;
-  }
+  Answer Ask(const v1::GenerateRequest& request);
+  Answer Ask(const v1::GenerateRequest& request, grpc::ClientContext& context);
+  static Answer ReadAll(grpc::ClientReader<v1::GenerateEvent>& reader);
 
  private:
   const ModelLimits limits_;
@@ -149,10 +77,6 @@ class TestCoordinator {
   std::thread ticker_;
 };
 
-inline v1::GenerateRequest PromptRequest(const std::string& prompt) {
-  v1::GenerateRequest request;
-  request.set_prompt(prompt);
-  return request;
-}
+v1::GenerateRequest PromptRequest(const std::string& prompt);
 
 }  // namespace skein::coordinator
