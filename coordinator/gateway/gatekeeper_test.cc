@@ -1,4 +1,6 @@
 // Hosts, keys and limits, on the wire and off it.
+#include "absl/time/clock.h"
+#include "base/test_util.h"
 #include "coordinator/gateway/gatekeeper.h"
 
 #include <filesystem>

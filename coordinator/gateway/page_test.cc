@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/test_util.h"
 #include "coordinator/gateway/gateway_fixture.h"
 
 namespace skein::coordinator {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/test_util.h"
 #include "coordinator/rpc/hand_made_rank.h"
 #include "coordinator/rpc/raw_call.h"
 #include "coordinator/rpc/test_coordinator.h"

@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/host_port.h"
+#include "base/test_util.h"
 #include "coordinator/rpc/listener.h"
 #include "coordinator/rpc/test_coordinator.h"
 #include "gmock/gmock.h"

@@ -1,5 +1,6 @@
 // Tests requests whose replica is lost in mid-answer, over gRPC, against ranks that answer by a
 // script.
+#include <chrono>
 #include <future>
 #include <memory>
 #include <optional>

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/test_util.h"
 #include "base/tls/job_key.h"
 #include "coordinator/rpc/grpc_status.h"
 #include "coordinator/rpc/hand_made_rank.h"

@@ -1,4 +1,5 @@
 // Mutual TLS on the coordinator's port: who is served, who is refused, and what the log says.
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>

@@ -104,41 +104,74 @@ int64_t PieceRows(const Replica& replica, int64_t prompt_tokens) {
   return std::min(std::max(level, schedule::kMinPromptRows), replica.max_micro_batch_rows);
 }
 
-// A prompt in pieces: until its first token is drawn, and as the slowest stage is busy with it.
+// A prompt: until its first token is drawn where nobody delays it, and as the slowest stage is busy
+// with it.
 struct PromptTime {
   absl::Duration first_token;
   absl::Duration busy;
 };
-PromptTime TimePrompt(const Replica& replica, const StageClock& clock, const Workload& workload) {
-  PromptTime time;
-  std::vector<absl::Duration> stage_free(replica.stages.size());
-  std::vector<absl::Duration> busy(replica.stages.size());
+
+// Alone it is cut into pieces, on which stages work at the same time. Those before the last have
+// their mean context.
+absl::Duration TimeFirstToken(const Replica& replica, const StageClock& clock,
+                              const Workload& workload) {
   const int64_t piece = PieceRows(replica, workload.prompt_tokens);
-  int64_t before = 0;
-  while (before < workload.prompt_tokens) {
-    const int64_t rows = std::min(piece, workload.prompt_tokens - before);
-    const bool last = before + rows == workload.prompt_tokens;
-    const absl::Duration asleep = clock.Hop(rows, Receiver::kAsleep);
-    const absl::Duration awake = clock.Hop(rows, Receiver::kAwake);
+  const int64_t before = (workload.prompt_tokens - 1) / piece;  // pieces
+  struct Piece {
+    absl::Duration asleep;
+    absl::Duration awake;
+    std::vector<absl::Duration> takes;  // by stage
+  };
+  const auto of = [&](const Batch& rows) {
+    Piece timed = {clock.Hop(rows.prompt_rows, Receiver::kAsleep),
+                   clock.Hop(rows.prompt_rows, Receiver::kAwake),
+                   /*takes=*/{}};
+    for (size_t i = 0; i < replica.stages.size(); ++i) {
+      timed.takes.push_back(clock.Of(i, rows).total());
+    }
+    return timed;
+  };
+  const int64_t rows = workload.prompt_tokens - before * piece;
+  const Piece last = of({.prompt_rows = rows,
+                         .prompts = 1,
+                         .prompt_context = workload.prompt_tokens - (rows + 1) / 2,
+                         .outputs = 1});
+  const Piece others =
+      before == 0 ? last
+                  : of({.prompt_rows = piece, .prompts = 1, .prompt_context = before * piece / 2});
+  std::vector<absl::Duration> stage_free(replica.stages.size());
+  for (int64_t number = 0; number <= before; ++number) {
+    const Piece& now = number == before ? last : others;
     absl::Duration arrived;
     for (size_t i = 0; i < replica.stages.size(); ++i) {
-      const absl::Duration takes = clock
-                                       .Of(i, {.prompt_rows = rows,
-                                               .prompts = 1,
-                                               .prompt_context = before + rows / 2,
-                                               .outputs = last ? 1 : 0})
-                                       .total();
-      stage_free[i] = std::max(stage_free[i], arrived) + takes;
-      busy[i] += takes;
+      stage_free[i] = std::max(stage_free[i], arrived) + now.takes[i];
       if (i + 1 == replica.stages.size()) break;
       // Nothing was before the first piece.
-      const bool sleeps = before == 0 || stage_free[i] - stage_free[i + 1] > comm::kSpin;
-      arrived = stage_free[i] + (sleeps ? asleep : awake);
+      const bool sleeps = number == 0 || stage_free[i] - stage_free[i + 1] > comm::kSpin;
+      arrived = stage_free[i] + (sleeps ? now.asleep : now.awake);
     }
-    before += rows;
   }
-  time.first_token = stage_free.back();
-  time.busy = *std::max_element(busy.begin(), busy.end());
+  return stage_free.back();
+}
+
+// Beside others its rows fill micro-batches, so that weights are read for as few as can be.
+PromptTime TimePrompt(const Replica& replica, const StageClock& clock, const Workload& workload) {
+  PromptTime time = {.first_token = TimeFirstToken(replica, clock, workload)};
+  for (size_t i = 0; i < replica.stages.size(); ++i) {
+    absl::Duration busy;
+    for (int64_t before = 0; before < workload.prompt_tokens;) {
+      const int64_t rows = std::min(replica.max_micro_batch_rows, workload.prompt_tokens - before);
+      const bool last = before + rows == workload.prompt_tokens;
+      busy += clock
+                  .Of(i, {.prompt_rows = rows,
+                          .prompts = 1,
+                          .prompt_context = before + rows / 2,
+                          .outputs = last ? 1 : 0})
+                  .total();
+      before += rows;
+    }
+    time.busy = std::max(time.busy, busy);
+  }
   return time;
 }
 
