@@ -132,7 +132,8 @@ TEST(PlanJob, OneStreamGetsShardsWhereExchangesAreFast) {
   EXPECT_EQ(best(absl::Milliseconds(5)), (Layout{1, 1, 4}));
 }
 
-// Slow cores: four together compute a prompt sooner than one, slow exchanges or not.
+// Slow cores: four together compute a prompt sooner than one, as shards or as stages that work on
+// its pieces.
 TEST(PlanJob, WhatIsBeyondALimitLoses) {
   Constraints constraints;
   auto machine = WithLatency(OneNode(4, 64 * kGiB, 4), absl::Milliseconds(1));
@@ -146,7 +147,7 @@ TEST(PlanJob, WhatIsBeyondALimitLoses) {
   constraints.goal.ttft_limit = shards.plans[0].prediction.ttft;
   ASSERT_GT(free.plans[0].prediction.ttft, 2 * *constraints.goal.ttft_limit);
   SKEIN_ASSERT_OK_AND_ASSIGN(const Planning bound, PlanJob(machine, Bard(), constraints));
-  EXPECT_EQ(bound.plans[0].layout, (Layout{4, 1, 1}));
+  EXPECT_EQ(bound.plans[0].layout, (Layout{1, 4, 1}));
   EXPECT_LE(bound.plans[0].prediction.ttft, *constraints.goal.ttft_limit);
   EXPECT_THAT(bound.rejected,
               Contains(testing::Field(&RejectedLayout::reason, HasSubstr("beyond its limit"))));
