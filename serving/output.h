@@ -52,7 +52,7 @@ struct PromptSteps {
   int64_t steps = 0;
   int64_t behind_nothing = 0;  // of these steps, those that found the replica idle
   int64_t behind_decodes = 0;  // and those behind a step that decoded alone
-  int64_t prompts = 0;         // of a step, those that it has rows of
+  int64_t prompts = 0;         // that a step has rows of, over all steps
   int64_t rows = 0;            // of prompts
   int64_t context = 0;         // tokens before each of these rows, over all of them
   int64_t outputs = 0;         // of these rows, those with logits

@@ -218,7 +218,7 @@ void Cluster::Serve(Job& job) {
   spdlog::info("job {} serves with {}: {} read in {:.2f} s", job.id,
                FormatCount(job.plan->layout.dp_size, "replica"), FormatBytes(bytes),
                absl::ToDoubleSeconds(slowest));
-  std::vector<StepWatch::Predictor> predictors = StepsOf(job);
+  std::vector<StepPredictor> predictors = PredictorsOf(job);
   for (int32_t i = 0; i < job.plan->layout.dp_size; ++i) {
     const serving::ReplicaLoad idle = {.total_pages = job.plan->pages,
                                        .free_pages = job.plan->pages,
@@ -226,7 +226,8 @@ void Cluster::Serve(Job& job) {
                                        .free_swap_pages = job.plan->swap_pages};
     job.replicas.push_back({.id = next_replica_,
                             .load = idle,
-                            .steps = StepWatch(std::move(predictors[i]), ToleranceOf(job))});
+                            .steps = PredictionWatch(ToleranceOf(job)),
+                            .predictor = std::move(predictors[i])});
     job.model->listener->OnReplicaUp({.id = next_replica_,
                                       .name = absl::StrCat("replica ", i, " of job ", job.id),
                                       .max_num_seqs = job.plan->max_num_seqs,
@@ -238,7 +239,7 @@ void Cluster::Serve(Job& job) {
   }
 }
 
-std::vector<StepWatch::Predictor> Cluster::StepsOf(const Job& job) const {
+std::vector<StepPredictor> Cluster::PredictorsOf(const Job& job) const {
   // The job's plan is not changed any more.
   struct Planned {
     std::shared_ptr<const JobModel> model;
@@ -248,7 +249,7 @@ std::vector<StepWatch::Predictor> Cluster::StepsOf(const Job& job) const {
   };
   const auto of = std::make_shared<const Planned>(
       Planned{job.model, job.machine, topology::TopologyOf(job.machine), *job.plan});
-  std::vector<StepWatch::Predictor> predictors;
+  std::vector<StepPredictor> predictors;
   for (int32_t i = 0; i < job.plan->layout.dp_size; ++i) {
     predictors.emplace_back([of, i](const plan::StepMeans& means) {
       return plan::PredictStep(of->machine, of->topology, of->model->facts.config, of->plan, i,
@@ -259,21 +260,47 @@ std::vector<StepWatch::Predictor> Cluster::StepsOf(const Job& job) const {
   return predictors;
 }
 
-void Cluster::CompareSteps(Job& job) {
-  if (!job.serves()) return;
-  for (size_t i = 0; i < job.replicas.size(); ++i) {
-    Replica& replica = job.replicas[i];
-    for (const StepWatch::Remark& remark : replica.steps.Look()) {
-      const std::string what = absl::StrCat("replica ", i, " of job ", job.id, ": ",
-                                            FormatComparison(remark.comparison));
-      if (!remark.warns) {
-        spdlog::info("{}", what);
-        continue;
+void Cluster::CompareSteps() {
+  // Hostile reports shall not keep this thread busy.
+  const absl::Time now = clock_->Now();
+  if (now - last_comparison_ < absl::Seconds(1)) return;
+  last_comparison_ = now;
+  struct Seconds {
+    JobNumber job;
+    size_t replica = 0;
+    StepPredictor predictor;
+    ReportedSteps steps;
+  };
+  std::vector<Seconds> seconds;
+  {
+    MutexLock lock(&mutex_);
+    for (auto& [number, job] : jobs_) {
+      if (!job.serves()) continue;
+      for (size_t i = 0; i < job.replicas.size(); ++i) {
+        for (ReportedSteps& steps : job.replicas[i].steps.GiveSeconds()) {
+          seconds.push_back({number, i, job.replicas[i].predictor, std::move(steps)});
+        }
       }
-      spdlog::warn("{}, for a minute; {}", what,
-                   LikelyCause(remark.comparison, job.plan->prediction.measured, HasGpus(job)));
     }
   }
+  for (const Seconds& of : seconds) {
+    const std::optional<StepComparison> newest = Compare(of.steps, of.predictor);
+    if (!newest.has_value()) continue;
+    MutexLock lock(&mutex_);
+    const auto job = jobs_.find(of.job);
+    if (job == jobs_.end()) continue;
+    const auto remark = job->second.replicas[of.replica].steps.Add(of.steps.kind, *newest);
+    if (remark.has_value()) TellRemark(job->second, of.replica, *remark);
+  }
+}
+
+void Cluster::TellRemark(const Job& job, size_t replica,
+                         const PredictionWatch::Remark& remark) const {
+  const std::string what = absl::StrCat("replica ", replica, " of job ", job.id, ": ",
+                                        FormatComparison(remark.comparison));
+  if (!remark.warns) return spdlog::info("{}", what);
+  spdlog::warn("{}, for a minute; {}", what,
+               LikelyCause(remark.comparison, job.plan->prediction.measured, HasGpus(job)));
 }
 
 void Cluster::OnStep(RankId id, const serving::StepOutput& output) {
@@ -301,7 +328,7 @@ void Cluster::OnStep(RankId id, const serving::StepOutput& output) {
     replica.rate.Add(now, tokens);
     replica.tokens_total += tokens;
     replica.load = output.load;
-    replica.steps.Take(output.load);
+    replica.steps.TakeUp(output.load);
     replica_id = replica.id;
     listener = job->model->listener;
   }
@@ -347,6 +374,11 @@ void Cluster::OnGone(RankId id, const absl::Status& status) {
 }
 
 void Cluster::Tick() {
+  FindLost();
+  CompareSteps();
+}
+
+void Cluster::FindLost() {
   MutexLock lock(&mutex_);
   const absl::Time now = clock_->Now();
   const absl::Duration timeout = options_.heartbeat_timeout;
@@ -378,7 +410,6 @@ void Cluster::Tick() {
     }
     EndIfDrained(job, now);
     if (job.over() || job.activities.empty()) continue;
-    CompareSteps(job);
     for (const auto& [number, rank] : job.ranks) {
       job.activities[number].age = now - rank.last_heard;
     }

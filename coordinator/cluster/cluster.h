@@ -18,8 +18,8 @@
 #include "base/strong_id.h"
 #include "coordinator/cluster/job.h"
 #include "coordinator/cluster/links.h"
+#include "coordinator/cluster/prediction_watch.h"
 #include "coordinator/cluster/rank_places.h"
-#include "coordinator/cluster/step_watch.h"
 #include "parallel/attach/messages.h"
 #include "parallel/attach/protocol.h"
 #include "parallel/planner/planner.h"
@@ -96,8 +96,8 @@ class Cluster {
   // The rank's stream has ended, whatever the reason.
   void OnGone(RankId id, const absl::Status& status);
 
-  // Finds ranks that are silent, or that hold up others beyond a deadline: call it some ten times
-  // per heartbeat_timeout.
+  // Finds ranks that are silent, or that hold up others beyond a deadline, and compares what steps
+  // take with what was predicted: call it some ten times per heartbeat_timeout, from one thread.
   void Tick();
 
   // The job takes no new requests. Once those that it has have ended, or after the timeout, its
@@ -144,9 +144,12 @@ class Cluster {
   Rank* FindLive(RankId id, Job** job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PlanAndLoad(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // By replica, of a job that is planned.
-  std::vector<StepWatch::Predictor> StepsOf(const Job& job) const;
-  // Tells what steps take beside what was predicted.
-  void CompareSteps(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<StepPredictor> PredictorsOf(const Job& job) const;
+  // Tells what steps take beside what was predicted. Predictions take their time: the lock is not
+  // held meanwhile.
+  void CompareSteps() ABSL_LOCKS_EXCLUDED(mutex_);
+  void TellRemark(const Job& job, size_t replica, const PredictionWatch::Remark& remark) const;
+  void FindLost() ABSL_LOCKS_EXCLUDED(mutex_);
   void Serve(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Aborted, with the reason, for a leader that is stuck though its heartbeats come.
   absl::Status CheckMoves(const Job& job, Rank& rank, absl::Time now) const;
@@ -172,6 +175,7 @@ class Cluster {
   JobNumber next_job_ ABSL_GUARDED_BY(mutex_){1};
   ReplicaId next_replica_ ABSL_GUARDED_BY(mutex_){1};
   absl::Time last_tick_ ABSL_GUARDED_BY(mutex_);
+  absl::Time last_comparison_;  // Tick's own
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -406,8 +406,7 @@ TEST_F(ClusterStepTest, WhatThePlanDoesNotAllowIsNotCompared) {
     load_.decode_rows += rows;
     load_.decode_context += rows * context % (int64_t{1} << 51);
     load_.decode_time += absl::Seconds(2);
-    cluster.OnStep(*rank.id, {.load = load_});
-    cluster.Tick();
+    Second(rank);
     EXPECT_FALSE(cluster.Status().front().replicas.front().decodes.has_value()) << rows;
   }
 }

@@ -16,8 +16,8 @@
 #include "coordinator/cluster/hang.h"
 #include "coordinator/cluster/job_model.h"
 #include "coordinator/cluster/links.h"
+#include "coordinator/cluster/prediction_watch.h"
 #include "coordinator/cluster/recent_times.h"
-#include "coordinator/cluster/step_watch.h"
 #include "coordinator/cluster/token_rate.h"
 #include "parallel/attach/messages.h"
 #include "parallel/comm/rank_times.h"
@@ -46,7 +46,8 @@ struct Replica {
   serving::ReplicaLoad load;
   TokenRate rate;
   int64_t tokens_total = 0;
-  StepWatch steps;
+  PredictionWatch steps;
+  StepPredictor predictor;
 };
 
 struct Job {

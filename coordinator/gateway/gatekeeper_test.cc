@@ -1,6 +1,4 @@
 // Hosts, keys and limits, on the wire and off it.
-#include "absl/time/clock.h"
-#include "base/test_util.h"
 #include "coordinator/gateway/gatekeeper.h"
 
 #include <filesystem>
@@ -11,8 +9,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/test_util.h"
 #include "coordinator/access/access.h"
 #include "coordinator/gateway/gateway_fixture.h"
 #include "serving/keys/key_file.h"

@@ -8,8 +8,8 @@
 
 namespace skein::coordinator {
 
-// Two jobs: one serves with two replicas, the first of which has decoded long enough to be held
-// against its prediction; one waits for its ranks. A third is over.
+// Two jobs: one serves with two replicas, the first of which has computed long enough to be held
+// against its predictions; one waits for its ranks. A third is over.
 inline MetricsSnapshot ScriptedSnapshot() {
   const serving::ReplicaLoad load = {
       .running = 3,

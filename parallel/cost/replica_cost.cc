@@ -91,10 +91,9 @@ absl::Status PredictSteps(const Replica& replica, const StageClock& clock, Repli
   return absl::OkStatus();
 }
 
-// Of prompts, over all micro-batches.
+// As plans bound them (plan::Plan::max_num_batched_tokens), unless flags do.
 int64_t StepRows(const Replica& replica) {
-  const auto stages = static_cast<int32_t>(replica.stages.size());
-  return int64_t{std::max(stages, replica.micro_batches)} * replica.max_micro_batch_rows;
+  return static_cast<int64_t>(replica.stages.size()) * replica.max_micro_batch_rows;
 }
 
 // The rows of a prompt that are computed together, where nothing is beside them: as
@@ -112,7 +111,7 @@ struct PromptTime {
 };
 
 // Alone it is cut into pieces, on which stages work at the same time. Those before the last have
-// their mean context.
+// their mean context, which is what they take on the average but for layers with windows.
 absl::Duration TimeFirstToken(const Replica& replica, const StageClock& clock,
                               const Workload& workload) {
   const int64_t piece = PieceRows(replica, workload.prompt_tokens);
@@ -154,13 +153,14 @@ absl::Duration TimeFirstToken(const Replica& replica, const StageClock& clock,
   return stage_free.back();
 }
 
-// Beside others its rows fill micro-batches, so that weights are read for as few as can be.
+// Beside others its rows are in steps that are full.
 PromptTime TimePrompt(const Replica& replica, const StageClock& clock, const Workload& workload) {
   PromptTime time = {.first_token = TimeFirstToken(replica, clock, workload)};
+  const int64_t piece = PieceRows(replica, StepRows(replica));
   for (size_t i = 0; i < replica.stages.size(); ++i) {
     absl::Duration busy;
     for (int64_t before = 0; before < workload.prompt_tokens;) {
-      const int64_t rows = std::min(replica.max_micro_batch_rows, workload.prompt_tokens - before);
+      const int64_t rows = std::min(piece, workload.prompt_tokens - before);
       const bool last = before + rows == workload.prompt_tokens;
       busy += clock
                   .Of(i, {.prompt_rows = rows,

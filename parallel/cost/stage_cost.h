@@ -49,14 +49,16 @@ struct Replica {
 
 // Rows that are computed together.
 struct Batch {
-  int64_t decodes = 0;         // each of a sequence
-  int64_t context = 0;         // tokens before each of these
-  int64_t prompt_rows = 0;     // of chunks of prompts
-  double prompts = 0;          // these chunks; the rows of one read its keys and values together
+  int64_t decodes = 0;  // each of a sequence
+  int64_t context = 0;  // tokens before each of these
+  int64_t prompt_rows = 0;
+  double prompts = 0;          // whose rows read their keys and values together
   int64_t prompt_context = 0;  // tokens before each of their rows
   int64_t outputs = 0;         // rows with logits
 
   int64_t rows() const { return decodes + prompt_rows; }
+
+  friend bool operator==(const Batch&, const Batch&) = default;
 };
 
 struct StageTime {

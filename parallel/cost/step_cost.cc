@@ -1,6 +1,8 @@
 #include "parallel/cost/step_cost.h"
 
 #include <algorithm>
+#include <deque>
+#include <utility>
 #include <vector>
 
 #include "base/status_macros.h"
@@ -13,13 +15,57 @@ namespace {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Of `whole`, what the i-th of `parts` has where they are even.
+// Of `whole`, what the i-th of `parts` has where they are even, the first ones the most.
 int64_t PartOf(int64_t whole, int64_t i, int64_t parts) {
-  return whole * (i + 1) / parts - whole * i / parts;
+  return CeilDiv(whole * (i + 1), parts) - CeilDiv(whole * i, parts);
 }
 
+// When the last stage is done with a step.
+absl::Duration EndOf(const schedule::Timeline& timeline, int64_t step) {
+  absl::Duration end;
+  for (const schedule::Interval& interval : timeline.intervals) {
+    if (interval.what.step == step) end = std::max(end, interval.end);
+  }
+  return end;
+}
+
+// A step's micro-batches that decode feed on those of the step before, which has the same decodes.
+std::vector<schedule::MicroBatch> Feeding(const std::vector<Batch>& batches, int64_t step) {
+  std::vector<schedule::MicroBatch> feeding;
+  for (int32_t i = 0; i < static_cast<int32_t>(batches.size()); ++i) {
+    schedule::MicroBatch& batch = feeding.emplace_back();
+    batch.draws = batches[i].decodes > 0;
+    if (batch.draws && step > 0) batch.feeds_on = {{step - 1, i}};
+  }
+  return feeding;
+}
+
+// A batch's times, by stage; most batches of steps are alike.
+class BatchTimes {
+ public:
+  BatchTimes(const StageClock& clock, int32_t stages) : clock_(clock), stages_(stages) {}
+
+  const std::vector<absl::Duration>& Of(const Batch& batch) {
+    for (const auto& [known, times] : known_) {
+      if (known == batch) return times;
+    }
+    std::vector<absl::Duration>& times = known_.emplace_back(batch, 0).second;
+    for (int32_t stage = 0; stage < stages_; ++stage) {
+      times.push_back(clock_.Of(stage, batch).total());
+    }
+    return times;
+  }
+
+ private:
+  const StageClock& clock_;
+  const int32_t stages_;
+  std::deque<std::pair<Batch, std::vector<absl::Duration>>> known_;
+};
+
+}  // namespace
+
 // Decodes are spread evenly over their micro-batches, which prompts level, with more behind them.
-std::vector<Batch> Cut(const Replica& replica, const Batch& rows) {
+std::vector<Batch> CutStep(const Replica& replica, const Batch& rows) {
   const int64_t most = replica.max_micro_batch_rows;
   const int64_t used =
       std::min(rows.decodes, std::max<int64_t>(replica.micro_batches, CeilDiv(rows.decodes, most)));
@@ -50,38 +96,17 @@ std::vector<Batch> Cut(const Replica& replica, const Batch& rows) {
   return batches;
 }
 
-// When the last stage is done with a step.
-absl::Duration EndOf(const schedule::Timeline& timeline, int64_t step) {
-  absl::Duration end;
-  for (const schedule::Interval& interval : timeline.intervals) {
-    if (interval.what.step == step) end = std::max(end, interval.end);
-  }
-  return end;
-}
-
-// A step's micro-batches that decode feed on those of the step before, which has the same decodes.
-std::vector<schedule::MicroBatch> Feeding(const std::vector<Batch>& batches, int64_t step) {
-  std::vector<schedule::MicroBatch> feeding;
-  for (int32_t i = 0; i < static_cast<int32_t>(batches.size()); ++i) {
-    schedule::MicroBatch& batch = feeding.emplace_back();
-    batch.draws = batches[i].decodes > 0;
-    if (batch.draws && step > 0) batch.feeds_on = {{step - 1, i}};
-  }
-  return feeding;
-}
-
-}  // namespace
-
 absl::StatusOr<absl::Duration> StepTime(const topology::Topology& topology,
                                         const model::ModelConfig& model, const Replica& replica,
                                         const Batch& rows, Before before) {
   const int64_t context = rows.decodes > 0 ? rows.context : rows.prompt_context;
   const StageClock clock(topology, model, replica, context);
-  const std::vector<Batch> batches = Cut(replica, rows);
+  const std::vector<Batch> batches = CutStep(replica, rows);
   const auto stages = static_cast<int32_t>(replica.stages.size());
+  BatchTimes times(clock, stages);
   if (stages == 1) {
     absl::Duration time;
-    for (const Batch& batch : batches) time += clock.Of(0, batch).total();
+    for (const Batch& batch : batches) time += times.Of(batch).front();
     return time;
   }
 
@@ -90,27 +115,21 @@ absl::StatusOr<absl::Duration> StepTime(const topology::Topology& topology,
   if (before == Before::kDecodes) {
     Batch decodes = rows;
     decodes.prompt_rows = 0;
-    steps.insert(steps.begin(), 2, Cut(replica, decodes));
+    steps.insert(steps.begin(), 2, CutStep(replica, decodes));
   }
   schedule::Schedule schedule;
-  std::vector<std::vector<std::vector<absl::Duration>>> times;  // by step, micro-batch and stage
   int64_t most_rows = 0, most_drawn = 0;
   for (const std::vector<Batch>& step : steps) {
     const auto number = static_cast<int64_t>(schedule.size());
     schedule.push_back(schedule::MakeOrder(stages, number, Feeding(step, number)));
-    std::vector<std::vector<absl::Duration>>& of_step = times.emplace_back();
     for (const Batch& batch : step) {
-      std::vector<absl::Duration>& of_batch = of_step.emplace_back();
-      for (int32_t stage = 0; stage < stages; ++stage) {
-        of_batch.push_back(clock.Of(stage, batch).total());
-      }
       most_rows = std::max(most_rows, batch.rows());
       most_drawn = std::max(most_drawn, batch.decodes);
     }
   }
   schedule::Costs costs;
   costs.compute = [&](int32_t stage, schedule::MicroBatchId of) {
-    return times[of.step][of.micro_batch][stage];
+    return times.Of(steps[of.step][of.micro_batch])[stage];
   };
   costs.hop = clock.Hop(most_rows, Receiver::kAwake);
   costs.token_hop = clock.TokenHop(most_drawn, Receiver::kAwake);

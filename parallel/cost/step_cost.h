@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -18,9 +19,12 @@ enum class Before : uint8_t {
   kAlike,    // a step as this one
 };
 
+// The micro-batches of a step of `rows`, as worker/scheduler/micro_batches.h cuts them.
+std::vector<Batch> CutStep(const Replica& replica, const Batch& rows);
+
 // The time from the results of the step before, or from an idle replica's order, to those of a step
-// of `rows`, which are cut into micro-batches as worker/scheduler/micro_batches.h cuts them. Costs
-// some 100 ns for each stage and micro-batch. InvalidArgument where Simulate refuses the pipeline.
+// of `rows`. Costs some microseconds for each stage, shard and unlike micro-batch. InvalidArgument
+// where Simulate refuses the pipeline.
 absl::StatusOr<absl::Duration> StepTime(const topology::Topology& topology,
                                         const model::ModelConfig& model, const Replica& replica,
                                         const Batch& rows, Before before);

@@ -147,9 +147,10 @@ absl::StatusOr<absl::Duration> PredictStep(const topology::Machine& machine,
                                            const model::ModelConfig& model, const Plan& plan,
                                            int32_t dp_rank, const StepMeans& means) {
   const auto longest = static_cast<double>(plan.context_length);
-  if (means.decodes + means.prompts > plan.max_num_seqs ||
-      means.decodes + means.prompt_rows > plan.max_num_batched_tokens || means.context > longest ||
-      means.prompt_context > longest) {
+  constexpr double kRounded = 0.5;  // means are
+  if (means.decodes + means.prompts > plan.max_num_seqs + kRounded ||
+      means.decodes + means.prompt_rows > plan.max_num_batched_tokens + kRounded ||
+      means.context > longest || means.prompt_context > longest) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the plan is of no ", means.decodes, " sequences at ", means.context, " tokens with ",
         means.prompt_rows, " rows of ", means.prompts, " prompts at ", means.prompt_context));
@@ -157,25 +158,34 @@ absl::StatusOr<absl::Duration> PredictStep(const topology::Machine& machine,
   const auto prompts = static_cast<int64_t>(std::ceil(means.prompts));
   const auto step = [&](int64_t decodes) -> absl::StatusOr<absl::Duration> {
     const int64_t sequences = std::max<int64_t>(1, decodes + prompts);
-    const cost::Replica replica = ReplicaOfPlan(machine, topology, model, plan, dp_rank,
-                                                {.prompt_tokens = 1,  // whatever pages they have
-                                                 .output_tokens = 0,
-                                                 .concurrency = sequences * plan.layout.dp_size});
+    // All stages work on a prompt's pieces at once.
+    const int64_t busy =
+        prompts == 0 ? sequences : std::max<int64_t>(sequences, plan.layout.pp_size);
+    cost::Replica replica = ReplicaOfPlan(machine, topology, model, plan, dp_rank,
+                                          {.prompt_tokens = 1,  // whatever pages they have
+                                           .output_tokens = 0,
+                                           .concurrency = busy * plan.layout.dp_size});
     if (prompts == 0) {
       return cost::DecodeStepTime(topology, model, replica, std::llround(means.context));
     }
+    replica.sequences = static_cast<int32_t>(std::min<int64_t>(replica.sequences, sequences));
+    replica.micro_batches = std::min(replica.micro_batches, replica.sequences);
+    const int64_t room = plan.max_num_batched_tokens - decodes;
     const cost::Batch rows = {.decodes = decodes,
                               .context = std::llround(means.context),
-                              .prompt_rows = std::max<int64_t>(1, std::llround(means.prompt_rows)),
+                              .prompt_rows = std::max<int64_t>(
+                                  1, std::min<int64_t>(std::llround(means.prompt_rows), room)),
                               .prompts = means.prompts,
                               .prompt_context = std::llround(means.prompt_context),
                               .outputs = decodes + std::llround(means.outputs)};
+    // One stage has no pipeline to fill.
+    const bool fills = plan.layout.pp_size > 1;
     absl::Duration time;
     for (const auto& [before, share] :
-         {std::pair{cost::Before::kNothing, means.behind_nothing},
-          {cost::Before::kDecodes, means.behind_decodes},
-          {cost::Before::kAlike, 1 - means.behind_nothing - means.behind_decodes}}) {
-      if (share <= 0) continue;
+         {std::pair{cost::Before::kNothing, fills ? means.behind_nothing : 0},
+          {cost::Before::kDecodes, fills ? means.behind_decodes : 0},
+          {cost::Before::kAlike, fills ? 1 - means.behind_nothing - means.behind_decodes : 1.0}}) {
+      if (share < 1e-6) continue;
       SKEIN_ASSIGN_OR_RETURN(const absl::Duration of,
                              cost::StepTime(topology, model, replica, rows, before));
       time += share * of;

@@ -31,8 +31,8 @@ absl::StatusOr<Standing> PredictPlan(const topology::Machine& machine,
 struct StepMeans {
   double decodes = 0;         // rows, each of a sequence
   double context = 0;         // tokens before each of these
-  double prompts = 0;         // chunks of prompts
-  double prompt_rows = 0;     // in all of these
+  double prompts = 0;         // those that it has rows of
+  double prompt_rows = 0;     // of all of these
   double prompt_context = 0;  // tokens before each of these rows
   double outputs = 0;         // of these rows, those with logits
   // Shares of the steps with prompts: those that found the replica idle, and those behind a step

@@ -75,7 +75,7 @@ TEST_F(PredictStepTest, ThePlansLimitsHold) {
   const double most = plan_.max_num_seqs;
   const auto longest = static_cast<double>(plan_.context_length);
   SKEIN_EXPECT_OK(asked(most, longest));
-  EXPECT_THAT(asked(most + 0.5, longest),
+  EXPECT_THAT(asked(most + 0.6, longest),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the plan is of no ")));
   EXPECT_THAT(asked(1, longest + 1),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the plan is of no ")));

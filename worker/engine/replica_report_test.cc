@@ -1,5 +1,6 @@
 // Tests what a replica reports: the order of reports, and log probabilities of prompts.
 #include <cstdint>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -215,6 +216,28 @@ TEST(ReplicaReportTest, StepsWithPromptsTellWhatWasBefore) {
   EXPECT_EQ(prompts.context, (0 + 1 + 2 + 3 + 4 + 5) + (0 + 1 + 2));
   EXPECT_EQ(prompts.outputs, 2);  // what is drawn behind each prompt
   EXPECT_EQ(prompts.decodes, 1);
+}
+
+// A prompt is one, in however many micro-batches: the last of which may have one row of it.
+TEST(ReplicaReportTest, AStepsPromptIsOne) {
+  ReplicaLimits limits = Limits();
+  limits.scheduler.max_num_batched_tokens = 36;
+  limits.scheduler.stages = 2;
+  limits.scheduler.micro_batches = 2;
+  limits.scheduler.max_micro_batch_rows = 18;
+  Replica replica(limits);
+  std::vector<int32_t> prompt(33);
+  std::iota(prompt.begin(), prompt.end(), 10);
+  replica.Add(Request(1, prompt, 3));
+  const StepOrder order = replica.Next();
+  ASSERT_EQ(order.micro_batches.size(), 3U) << "16, 16 and 1 row";
+  replica.Finish(order);
+  const serving::PromptSteps prompts = replica.state.TakeReport().load.prompt_steps;
+  EXPECT_EQ(prompts.prompts, 1);
+  EXPECT_EQ(prompts.rows, 33);
+  EXPECT_EQ(prompts.context, 33 * 32 / 2);
+  EXPECT_EQ(prompts.decodes, 0);
+  EXPECT_EQ(prompts.outputs, 1);
 }
 
 TEST(ReplicaReportTest, RowsOfPromptsThatGiveLogProbabilitiesAreOutputs) {

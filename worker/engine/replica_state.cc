@@ -431,12 +431,14 @@ absl::Status ReplicaState::Apply(const StepResult& result, absl::Duration durati
 }
 
 void ReplicaState::Outstanding::Count(const Chunk& chunk, bool all_logits) {
-  if (chunk.count == 1 && chunk.draws) {
+  const bool goes_on = counts.prompts > 0 && chunk.id == last_prompt;
+  if (chunk.count == 1 && chunk.draws && !goes_on) {
     ++counts.decodes;
     counts.decode_context += chunk.begin;
     return;
   }
-  ++counts.prompts;
+  if (!goes_on) ++counts.prompts;
+  last_prompt = chunk.id;
   counts.rows += chunk.count;
   counts.context += chunk.count * chunk.begin + chunk.count * (chunk.count - 1) / 2;
   counts.outputs += all_logits ? chunk.count : chunk.draws ? 1 : 0;

@@ -6,7 +6,6 @@
 // have been its last, the surplus one is dropped.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -111,10 +110,12 @@ class ReplicaState {
   struct Outstanding {
     int64_t step = 0;
     serving::PromptSteps counts;  // of this step
+    SequenceId last_prompt;       // of those counted
     std::vector<Worked> chunks;
 
     int64_t rows() const { return counts.decodes + counts.rows; }
-    bool decodes_alone() const { return counts.rows == 0; }
+    bool decodes_alone() const { return rows() > 0 && counts.rows == 0; }
+    // Chunks of one prompt, which are in several micro-batches, follow each other.
     void Count(const Chunk& chunk, bool all_logits);
   };
 

@@ -54,6 +54,7 @@ constexpr int32_t kGpuPrompts[] = {512, 2048};
 // Products have whole tiles of rows and whole rounds of the device's blocks: times jump behind 256,
 // 512 and 1,024 rows, by a half, and rise little up to the next jump.
 constexpr int32_t kGpuJumps[] = {257, 512, 513, 1024, 1025, 2048};
+static_assert(kGpuJumps[1] == kGpuPrompts[0] && kGpuJumps[5] == kGpuPrompts[1]);
 // Rows on cores that are timed in each round: more take long.
 constexpr int32_t kMostAgain = 16;
 constexpr int32_t kMostQuantizedAgain = 4;

@@ -1,4 +1,4 @@
-#include "coordinator/cluster/step_watch.h"
+#include "coordinator/cluster/prediction_watch.h"
 
 #include <limits>
 #include <optional>
@@ -16,13 +16,25 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-std::vector<StepWatch::Remark> Look(StepWatch& watch, const serving::ReplicaLoad& load) {
-  watch.Take(load);
-  return watch.Look();
+StepPredictor Always(absl::Duration time) {
+  return [time](const plan::StepMeans&) { return time; };
 }
 
-StepWatch::Predictor Always(absl::Duration time) {
-  return [time](const plan::StepMeans&) { return time; };
+// As a cluster asks it.
+std::vector<PredictionWatch::Remark> Look(PredictionWatch& watch, const StepPredictor& predictor) {
+  std::vector<PredictionWatch::Remark> remarks;
+  for (const ReportedSteps& steps : watch.GiveSeconds()) {
+    const std::optional<StepComparison> newest = Compare(steps, predictor);
+    if (!newest.has_value()) continue;
+    if (const auto remark = watch.Add(steps.kind, *newest)) remarks.push_back(*remark);
+  }
+  return remarks;
+}
+std::vector<PredictionWatch::Remark> Look(
+    PredictionWatch& watch, const serving::ReplicaLoad& load,
+    const StepPredictor& predictor = Always(absl::Milliseconds(1))) {
+  watch.TakeUp(load);
+  return Look(watch, predictor);
 }
 
 // A replica; 10 ms are predicted for every step, and 1 ms more for each row of a prompt.
@@ -57,37 +69,39 @@ class Computing {
     Report();
   }
   void Compare() {
-    for (const StepWatch::Remark& remark : watch.Look()) remarks.push_back(remark);
+    for (const PredictionWatch::Remark& remark : Look(watch, predictor)) remarks.push_back(remark);
   }
-  Computing() { Look(watch, {.steps = 1}); }  // its first report
+  Computing() { watch.TakeUp({.steps = 1}); }  // its first report
 
   int warnings() const {
     int count = 0;
-    for (const StepWatch::Remark& remark : remarks) count += remark.warns ? 1 : 0;
+    for (const PredictionWatch::Remark& remark : remarks) count += remark.warns ? 1 : 0;
     return count;
   }
 
   std::vector<plan::StepMeans> asked;
-  StepWatch watch{[this](const plan::StepMeans& means) {
-                    asked.push_back(means);
-                    return absl::Milliseconds(10 + means.prompt_rows);
-                  },
-                  /*tolerance=*/0.2};
-  std::vector<StepWatch::Remark> remarks;
+  StepPredictor predictor = [this](const plan::StepMeans& means) {
+    asked.push_back(means);
+    return absl::Milliseconds(10 + means.prompt_rows);
+  };
+  PredictionWatch watch{/*tolerance=*/0.2};
+  std::vector<PredictionWatch::Remark> remarks;
 
  private:
-  void Report() { watch.Take(load_); }
+  void Report() { watch.TakeUp(load_); }
 
   serving::ReplicaLoad load_;
 };
 
-TEST(StepWatchTest, TheFirstSecondIsToldOnce) {
+TEST(PredictionWatchTest, TheFirstSecondIsToldOnce) {
   Computing replica;
-  EXPECT_THAT(Look(replica.watch, {.steps = 99,
-                                   .decode_steps = 99,
-                                   .decode_rows = 4 * 99,
-                                   .decode_context = 400 * 99,
-                                   .decode_time = absl::Milliseconds(999)}),
+  EXPECT_THAT(Look(replica.watch,
+                   {.steps = 99,
+                    .decode_steps = 99,
+                    .decode_rows = 4 * 99,
+                    .decode_context = 400 * 99,
+                    .decode_time = absl::Milliseconds(999)},
+                   replica.predictor),
               IsEmpty());
   EXPECT_FALSE(replica.watch.Decodes().has_value());
   replica.Second(absl::Milliseconds(8));
@@ -104,7 +118,7 @@ TEST(StepWatchTest, TheFirstSecondIsToldOnce) {
 }
 
 // What is shown is of the last minute of steps, each step as long as it took.
-TEST(StepWatchTest, AMeanIsOverStepsOfTheLastMinute) {
+TEST(PredictionWatchTest, AMeanIsOverStepsOfTheLastMinute) {
   Computing replica;
   replica.Seconds(100, absl::Milliseconds(50));
   for (int i = 0; i < 30; ++i) replica.Second(absl::Milliseconds(20), 2, 300);
@@ -118,7 +132,7 @@ TEST(StepWatchTest, AMeanIsOverStepsOfTheLastMinute) {
   EXPECT_NEAR(recent->excess(), -0.2, 1e-9);
 }
 
-TEST(StepWatchTest, AMinuteFarFromItsPredictionIsAWarningOnce) {
+TEST(PredictionWatchTest, AMinuteFarFromItsPredictionIsAWarningOnce) {
   for (const absl::Duration far : {absl::Milliseconds(12.5), absl::Milliseconds(7)}) {
     Computing replica;
     replica.Seconds(53, far);
@@ -134,7 +148,7 @@ TEST(StepWatchTest, AMinuteFarFromItsPredictionIsAWarningOnce) {
   }
 }
 
-TEST(StepWatchTest, SecondsFarFromThePredictionAreNone) {
+TEST(PredictionWatchTest, SecondsFarFromThePredictionAreNone) {
   Computing replica;
   for (int i = 0; i < 100; ++i) {
     replica.Seconds(7, absl::Milliseconds(40));
@@ -144,11 +158,13 @@ TEST(StepWatchTest, SecondsFarFromThePredictionAreNone) {
   // Nor is one step that stood still for a minute.
   replica.Seconds(100, absl::Milliseconds(10));
   const size_t compared = replica.asked.size();
-  Look(replica.watch, {.steps = 1'000'000,
-                       .decode_steps = 1'000'000,
-                       .decode_rows = 4'000'000,
-                       .decode_context = 400'000'000,
-                       .decode_time = absl::Hours(1)});
+  Look(replica.watch,
+       {.steps = 1'000'000,
+        .decode_steps = 1'000'000,
+        .decode_rows = 4'000'000,
+        .decode_context = 400'000'000,
+        .decode_time = absl::Hours(1)},
+       replica.predictor);
   EXPECT_EQ(replica.asked.size(), compared + 1);
   EXPECT_EQ(replica.warnings(), 0);
 }
@@ -162,8 +178,8 @@ serving::ReplicaLoad Load(int64_t steps, int64_t rows, int64_t context, absl::Du
 }
 
 // A coordinator that was started again knows nothing of the minutes before.
-TEST(StepWatchTest, AReplicasLifeBeforeItsFirstReportIsNotCompared) {
-  StepWatch watch(Always(absl::Milliseconds(1)), 0.2);
+TEST(PredictionWatchTest, AReplicasLifeBeforeItsFirstReportIsNotCompared) {
+  PredictionWatch watch(0.2);
   Look(watch, {});
   EXPECT_THAT(Look(watch, Load(1'000'000, 9'000'000, 9, absl::Hours(3))), IsEmpty());
   EXPECT_FALSE(watch.Decodes().has_value());
@@ -174,8 +190,8 @@ TEST(StepWatchTest, AReplicasLifeBeforeItsFirstReportIsNotCompared) {
 }
 
 // Workers are not believed, and a plan of which nothing can be said is none to hold steps against.
-TEST(StepWatchTest, WhatCannotBeIsNotCompared) {
-  StepWatch watch(Always(absl::Milliseconds(1)), 0.2);
+TEST(PredictionWatchTest, WhatCannotBeIsNotCompared) {
+  PredictionWatch watch(0.2);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   const absl::Duration second = absl::Seconds(1);
@@ -193,13 +209,13 @@ TEST(StepWatchTest, WhatCannotBeIsNotCompared) {
   Look(watch, Load(1000, 1000, 0, second));
   EXPECT_THAT(Look(watch, Load(2000, 2000, 0, 2 * second)), SizeIs(1));
 
-  StepWatch silent(Always(absl::ZeroDuration()), 0.2);
-  Look(silent, Load(1, 1, 1, absl::ZeroDuration()));
-  EXPECT_THAT(Look(silent, Load(20, 20, 1, 2 * second)), IsEmpty());
+  PredictionWatch silent(0.2);
+  silent.TakeUp(Load(1, 1, 1, absl::ZeroDuration()));
+  EXPECT_THAT(Look(silent, Load(20, 20, 1, 2 * second), Always(absl::ZeroDuration())), IsEmpty());
 }
 
 // Steps with prompts have a line, a minute and a warning of their own.
-TEST(StepWatchTest, StepsWithPromptsAreHeldAgainstTheirOwnPrediction) {
+TEST(PredictionWatchTest, StepsWithPromptsAreHeldAgainstTheirOwnPrediction) {
   Computing replica;
   for (int second = 0; second < 60; ++second) {
     for (int i = 0; i < 10; ++i) replica.Prompt(absl::Milliseconds(120), 86);
@@ -228,7 +244,7 @@ TEST(StepWatchTest, StepsWithPromptsAreHeldAgainstTheirOwnPrediction) {
 }
 
 // A prediction is no straight line: one of a mean of small and large steps would be too low.
-TEST(StepWatchTest, StepsOfUnlikeSizeArePredictedApart) {
+TEST(PredictionWatchTest, StepsOfUnlikeSizeArePredictedApart) {
   Computing replica;
   for (int i = 0; i < 10; ++i) {
     replica.Prompt(absl::Milliseconds(20), 10);
@@ -243,7 +259,7 @@ TEST(StepWatchTest, StepsOfUnlikeSizeArePredictedApart) {
   EXPECT_NEAR(replica.watch.Prompts()->excess(), 0, 1e-9);
 }
 
-TEST(StepWatchTest, StepsWithPromptsThatCannotBeAreNotCompared) {
+TEST(PredictionWatchTest, StepsWithPromptsThatCannotBeAreNotCompared) {
   const serving::PromptSteps well = {.steps = 10,
                                      .behind_nothing = 4,
                                      .behind_decodes = 6,
@@ -252,8 +268,8 @@ TEST(StepWatchTest, StepsWithPromptsThatCannotBeAreNotCompared) {
                                      .outputs = 10,
                                      .time = absl::Seconds(2)};
   const auto remarks = [&](auto change) {
-    StepWatch watch(Always(absl::Milliseconds(1)), 0.2);
-    Look(watch, {.steps = 1});
+    PredictionWatch watch(0.2);
+    watch.TakeUp({.steps = 1});
     serving::PromptSteps steps = well;
     change(steps);
     return Look(watch, {.steps = 11, .prompt_steps = steps}).size();
@@ -269,7 +285,36 @@ TEST(StepWatchTest, StepsWithPromptsThatCannotBeAreNotCompared) {
   EXPECT_EQ(remarks([](Steps& steps) { steps.time = absl::InfiniteDuration(); }), 0);
 }
 
-TEST(StepWatchTest, CausesAreNamed) {
+// Sums of what hostile workers count stay what they can be: nothing that was before counts on.
+TEST(PredictionWatchTest, CountersThatFallBeginAnew) {
+  constexpr int64_t kMost = int64_t{1} << 57;
+  const absl::Duration short_time = absl::Milliseconds(10);
+  PredictionWatch watch(0.2);
+  watch.TakeUp({.steps = 1});
+  for (int i = 0; i < 200; ++i) {
+    watch.TakeUp(Load(kMost, kMost, kMost, short_time));
+    watch.TakeUp(Load(1, 1, 1, absl::ZeroDuration()));
+    watch.TakeUp(Load(kMost, kMost, kMost, short_time));
+    watch.TakeUp(Load(-1, 1, 1, absl::ZeroDuration()));  // which cannot be at all
+  }
+  EXPECT_THAT(Look(watch, Always(absl::Milliseconds(1))), IsEmpty());
+  // Steps of the whole replica fall, which these are among.
+  for (int i = 1; i < 300; ++i) {
+    serving::ReplicaLoad load = Load(i, i, i, i * short_time);
+    load.steps = i % 2 == 0 ? kMost : 1;
+    watch.TakeUp(load);
+  }
+  EXPECT_THAT(Look(watch, Always(absl::Milliseconds(1))), IsEmpty());
+  // The longest life of 60 comparisons.
+  for (int i = 0; i < 100; ++i) {
+    watch.TakeUp(Load(1, 1, 1, absl::ZeroDuration()));
+    Look(watch, Load(kMost, kMost, kMost, absl::Seconds(2)));
+  }
+  ASSERT_TRUE(watch.Decodes().has_value());
+  EXPECT_EQ(watch.Decodes()->steps, 60 * (kMost - 1));
+}
+
+TEST(PredictionWatchTest, CausesAreNamed) {
   const StepComparison slow = {.measured = absl::Milliseconds(20),
                                .predicted = absl::Milliseconds(10)};
   StepComparison busy = slow;

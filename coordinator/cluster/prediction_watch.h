@@ -34,13 +34,33 @@ struct StepComparison {
 // "... for a step of 96.0 rows of prompts beside 4.0 sequences; ..."
 std::string FormatComparison(const StepComparison& comparison);
 
-// Not thread-safe.
-class StepWatch {
- public:
-  // The time of a step, whose means are over as many steps as one wants, all of about the same
-  // size; zero where it cannot be said.
-  using Predictor = std::function<absl::Duration(const plan::StepMeans&)>;
+// The time of a step, whose means are over as many steps as one wants, all of about the same size;
+// zero where it cannot be said. Thread-safe.
+using StepPredictor = std::function<absl::Duration(const plan::StepMeans&)>;
 
+enum class StepKind : uint8_t {
+  kDecodes,  // alone: their rows are decodes
+  kPrompts,  // with rows of prompts
+};
+
+// What reports told of steps of one kind.
+struct ReportedSteps {
+  StepKind kind = StepKind::kDecodes;
+  // By size: a mean over unlike sizes would predict too little. Steps that one report tells of
+  // together are taken for alike.
+  std::map<int, serving::PromptSteps> by_size;
+  absl::Duration time;
+  absl::Duration host_time;
+  int64_t all_steps = 0;  // of both kinds, of which host_time is
+};
+
+// Nothing where nothing is predicted of some of them. Takes as long as the predictor does for each
+// size.
+std::optional<StepComparison> Compare(const ReportedSteps& steps, const StepPredictor& predictor);
+
+// Not thread-safe.
+class PredictionWatch {
+ public:
   // What is to be told of steps of one kind: the first comparison, and a warning once nearly all of
   // 60 in a row were further than the tolerance from their prediction. Each is over a second of
   // steps or more.
@@ -50,24 +70,21 @@ class StepWatch {
   };
 
   // `tolerance`: a share of the prediction.
-  StepWatch(Predictor predictor, double tolerance);
+  explicit PredictionWatch(double tolerance) : tolerance_(tolerance) {}
 
   // Takes up what the counters of `load` have gained since the last call: a replica may be older
   // than its coordinator, whose first call sees no gain. Counters that cannot be begin anew. To be
   // called with every report, so that steps of unlike size can be told apart.
-  void Take(const serving::ReplicaLoad& load);
-  // Compares what was taken up. Call it some times a second.
-  std::vector<Remark> Look();
+  void TakeUp(const serving::ReplicaLoad& load);
+  // Gives what was taken up of a kind where it is a second of steps, which Compare is for.
+  std::vector<ReportedSteps> GiveSeconds();
+  std::optional<Remark> Add(StepKind kind, const StepComparison& newest);
 
   // Over the last 60 of each kind, however much time was between them; nothing before the first.
   std::optional<StepComparison> Decodes() const { return decodes_.Mean(); }
   std::optional<StepComparison> Prompts() const { return prompts_.Mean(); }
 
  private:
-  // What one report, or several, told of steps that decode alone (whose rows are decodes), or of
-  // steps with prompts.
-  using Steps = serving::PromptSteps;
-
   // The last minute of steps of one kind.
   class Minute {
    public:
@@ -78,24 +95,11 @@ class StepWatch {
     std::deque<StepComparison> newest_;  // the last one is the newest
     bool warned_ = false;                // and most of them are far from their prediction since
   };
-  // What was taken up and not compared yet, by size: means over unlike sizes predict too little.
-  struct Gained {
-    std::map<int, Steps> by_size;
-    absl::Duration time;
-    absl::Duration host_time;
-    int64_t all_steps = 0;  // of both kinds, of which host_time is
 
-    void Add(const Steps& steps);
-  };
-
-  std::optional<StepComparison> Compare(const Gained& gained) const;
-  void LookAt(Gained& gained, Minute& minute, std::vector<Remark>& remarks) const;
-
-  Predictor predictor_;
   double tolerance_;
   std::optional<serving::ReplicaLoad> before_;
-  Gained new_decodes_;
-  Gained new_prompts_;
+  ReportedSteps new_decodes_ = {.kind = StepKind::kDecodes};
+  ReportedSteps new_prompts_ = {.kind = StepKind::kPrompts};
   Minute decodes_;
   Minute prompts_;
 };

@@ -1,4 +1,4 @@
-#include "coordinator/cluster/step_watch.h"
+#include "coordinator/cluster/prediction_watch.h"
 
 #include <algorithm>
 #include <cmath>
@@ -26,7 +26,7 @@ constexpr int64_t serving::PromptSteps::* kCounts[] = {
 
 // Counters of the replica's life, of which differences are made: workers are not believed.
 bool CanBe(const serving::ReplicaLoad& load) {
-  constexpr int64_t kMost = int64_t{1} << 61;
+  constexpr int64_t kMost = int64_t{1} << 57;  // of which 60 can be added
   constexpr absl::Duration kLongest = absl::Hours(24 * 366 * 100);
   const auto counts = [&](int64_t count) { return 0 <= count && count <= kMost; };
   const auto lasts = [&](absl::Duration time) {
@@ -94,8 +94,8 @@ std::string FormatComparison(const StepComparison& comparison) {
                          100 * comparison.excess());
 }
 
-std::optional<StepWatch::Remark> StepWatch::Minute::Add(const StepComparison& newest,
-                                                        double tolerance) {
+std::optional<PredictionWatch::Remark> PredictionWatch::Minute::Add(const StepComparison& newest,
+                                                                    double tolerance) {
   const bool first = newest_.empty();
   newest_.push_back(newest);
   if (newest_.size() > kKept) newest_.pop_front();
@@ -107,7 +107,7 @@ std::optional<StepWatch::Remark> StepWatch::Minute::Add(const StepComparison& ne
   return Remark{*Mean(), warns};
 }
 
-std::optional<StepComparison> StepWatch::Minute::Mean() const {
+std::optional<StepComparison> PredictionWatch::Minute::Mean() const {
   if (newest_.empty()) return std::nullopt;
   StepComparison mean;
   double decodes = 0, context = 0;
@@ -131,75 +131,66 @@ std::optional<StepComparison> StepWatch::Minute::Mean() const {
   return mean;
 }
 
-void StepWatch::Gained::Add(const Steps& steps) {
-  const double rows = Ratio(steps.decodes + steps.rows, steps.steps);
-  Steps& sum = by_size[std::ilogb(rows)];
-  for (const auto count : kCounts) sum.*count += steps.*count;
-  sum.time += steps.time;
-  time += steps.time;
-}
-
-StepWatch::StepWatch(Predictor predictor, double tolerance)
-    : predictor_(std::move(predictor)), tolerance_(tolerance) {}
-
-void StepWatch::Take(const serving::ReplicaLoad& load) {
+void PredictionWatch::TakeUp(const serving::ReplicaLoad& load) {
   if (load.steps == 0) return;  // it has reported nothing
-  if (!CanBe(load)) {
-    before_.reset();
-    return;
-  }
-  const serving::ReplicaLoad before = std::exchange(before_, load).value_or(load);
+  const bool can_be = CanBe(load);
+  const serving::ReplicaLoad before = before_.value_or(load);
+  before_.reset();
+  if (can_be) before_ = load;
   const absl::Duration host_time = load.host_time - before.host_time;
   const int64_t all_steps = load.steps - before.steps;
-  for (const bool decode_alone : {true, false}) {
-    const Steps steps = decode_alone ? Difference(DecodesOf(load), DecodesOf(before))
-                                     : Difference(load.prompt_steps, before.prompt_steps);
-    Gained& gained = decode_alone ? new_decodes_ : new_prompts_;
-    if (host_time < absl::ZeroDuration() || steps.time < absl::ZeroDuration() ||
-        !AreSteps(steps, decode_alone)) {
-      gained = {};
+  for (ReportedSteps* const sums : {&new_decodes_, &new_prompts_}) {
+    const bool decode_alone = sums->kind == StepKind::kDecodes;
+    const serving::PromptSteps steps = !can_be ? serving::PromptSteps()
+                                       : decode_alone
+                                           ? Difference(DecodesOf(load), DecodesOf(before))
+                                           : Difference(load.prompt_steps, before.prompt_steps);
+    if (!can_be || host_time < absl::ZeroDuration() || all_steps < 0 ||
+        steps.time < absl::ZeroDuration() || !AreSteps(steps, decode_alone)) {
+      *sums = {.kind = sums->kind};
       continue;
     }
     if (steps.steps == 0) continue;
-    gained.host_time += host_time;
-    gained.all_steps += std::max(steps.steps, all_steps);
-    gained.Add(steps);
+    sums->host_time += host_time;
+    sums->all_steps += std::max(steps.steps, all_steps);
+    sums->time += steps.time;
+    const double rows = Ratio(steps.decodes + steps.rows, steps.steps);
+    serving::PromptSteps& of_size = sums->by_size[std::ilogb(rows)];
+    for (const auto count : kCounts) of_size.*count += steps.*count;
   }
 }
 
-std::vector<StepWatch::Remark> StepWatch::Look() {
-  std::vector<Remark> remarks;
-  LookAt(new_decodes_, decodes_, remarks);
-  LookAt(new_prompts_, prompts_, remarks);
-  return remarks;
-}
-
-void StepWatch::LookAt(Gained& gained, Minute& minute, std::vector<Remark>& remarks) const {
-  if (gained.time < absl::Seconds(1)) return;
-  const std::optional<StepComparison> newest = Compare(std::exchange(gained, {}));
-  if (!newest.has_value()) return;
-  if (const std::optional<Remark> remark = minute.Add(*newest, tolerance_)) {
-    remarks.push_back(*remark);
+std::vector<ReportedSteps> PredictionWatch::GiveSeconds() {
+  std::vector<ReportedSteps> given;
+  for (ReportedSteps* const sums : {&new_decodes_, &new_prompts_}) {
+    if (sums->time < absl::Seconds(1)) continue;
+    given.push_back(std::exchange(*sums, {.kind = sums->kind}));
   }
+  return given;
 }
 
-std::optional<StepComparison> StepWatch::Compare(const Gained& gained) const {
-  Steps all;
+std::optional<PredictionWatch::Remark> PredictionWatch::Add(StepKind kind,
+                                                            const StepComparison& newest) {
+  return (kind == StepKind::kDecodes ? decodes_ : prompts_).Add(newest, tolerance_);
+}
+
+std::optional<StepComparison> Compare(const ReportedSteps& steps, const StepPredictor& predictor) {
+  serving::PromptSteps all;
   absl::Duration predicted;
-  for (const auto& [size, steps] : gained.by_size) {
-    const absl::Duration of = predictor_(MeansOf(steps));
+  for (const auto& [size, of_size] : steps.by_size) {
+    const absl::Duration of = predictor(MeansOf(of_size));
     if (of <= absl::ZeroDuration()) return std::nullopt;
-    predicted += steps.steps * of;
-    for (const auto count : kCounts) all.*count += steps.*count;
+    predicted += of_size.steps * of;
+    for (const auto count : kCounts) all.*count += of_size.*count;
   }
   const plan::StepMeans means = MeansOf(all);
   return StepComparison{.steps = all.steps,
                         .decodes = means.decodes,
                         .context = means.context,
                         .prompt_rows = means.prompt_rows,
-                        .measured = gained.time / all.steps,
+                        .measured = steps.time / all.steps,
                         .predicted = predicted / all.steps,
-                        .host_time = gained.host_time / gained.all_steps};
+                        .host_time = steps.host_time / steps.all_steps};
 }
 
 std::string LikelyCause(const StepComparison& comparison, bool measured, bool gpus) {
