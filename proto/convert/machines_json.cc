@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/json/json.h"
+#include "base/json/line_of_path.h"
 #include "base/printable.h"
 #include "base/status_macros.h"
 #include "proto/convert/machines.h"
@@ -13,6 +14,11 @@ namespace skein::convert {
 namespace {
 
 constexpr int kMaxDepth = 16;  // of a topology that is written: 9
+
+// `error` begins with the path of what it is of.
+absl::Status WithLine(std::string_view json, const std::string& error) {
+  return absl::InvalidArgumentError(absl::StrCat("line ", LineOfPath(json, error), ": ", error));
+}
 
 }  // namespace
 
@@ -35,10 +41,10 @@ absl::StatusOr<topology::Topology> TopologyFromJson(std::string_view json) {
   SKEIN_RETURN_IF_ERROR(ParseJson(json, {.max_depth = kMaxDepth}).status());
   topology::v1::Topology wire;
   const auto status = google::protobuf::util::JsonStringToMessage(std::string(json), &wire);
-  if (!status.ok()) {
-    return absl::InvalidArgumentError(Printable(std::string(status.message())));
-  }
-  return FromProto(wire);
+  if (!status.ok()) return WithLine(json, Printable(std::string(status.message())));
+  absl::StatusOr<topology::Topology> topology = FromProto(wire);
+  if (!topology.ok()) return WithLine(json, std::string(topology.status().message()));
+  return topology;
 }
 
 }  // namespace skein::convert

@@ -15,8 +15,8 @@ inline constexpr int64_t kMaxTopologyBytes = int64_t{16} << 20;  // of 1,024 unl
 // As protobuf maps messages to JSON, with the fields' own names, indented.
 std::string TopologyToJson(const topology::Topology& topology);
 
-// InvalidArgument for what is no such JSON: syntax by line and column, fields by name. A field that
-// is unknown is an error: it may be misspelt.
+// InvalidArgument for what is no such JSON: syntax by line and column, fields by line and name. A
+// field that is unknown is an error: it may be misspelt.
 absl::StatusOr<topology::Topology> TopologyFromJson(std::string_view json);
 
 }  // namespace skein::convert
