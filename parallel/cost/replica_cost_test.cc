@@ -165,6 +165,51 @@ TEST(ReplicaCostTest, APromptMultiplies) {
   EXPECT_LT(absl::ToDoubleMilliseconds(cost.prompt), 1.1 * ms + 0.5);
 }
 
+// 8 experts of which a row has two, of the shape of a published mixture of 46.7e9 parameters, of
+// which 12.9e9 are a row's.
+model::ModelConfig Mixture() {
+  model::ModelConfig model = Llama8B();
+  model.vocab_size = 32000;
+  model.experts = {.count = 8, .chosen = 2, .intermediate_size = 14336};
+  return model;
+}
+
+// The table that is looked up aside, 0.13e9, twice a parameter: 12.75e9 of them for one row, and
+// all 46.57e9 where 64 rows choose.
+TEST(ReplicaCostTest, OfExpertsThoseAreReadThatRowsChoose) {
+  const auto step_ms = [](int32_t sequences) {
+    const auto cost =
+        PredictReplica(*MakePreset("dgx-h100"), Mixture(), Even(1, 1, sequences), {512, 256, 1});
+    SKEIN_EXPECT_OK(cost.status());
+    return absl::ToDoubleMilliseconds(cost->step);
+  };
+  const auto expected_ms = [](double parameters, double sequences) {
+    return (2 * parameters + sequences * 640 * 131072) / 3350e9 * 1e3 + 0.05;
+  };
+  EXPECT_NEAR(step_ms(1), expected_ms(12.75e9, 1), 0.01 * expected_ms(12.75e9, 1));
+  EXPECT_NEAR(step_ms(64), expected_ms(46.57e9, 64), 0.01 * expected_ms(46.57e9, 64));
+  // Two rows choose 3.5 of 8 on the average.
+  const double two = 1.47e9 + 3.5 / 8 * 45.10e9;
+  EXPECT_NEAR(step_ms(2), expected_ms(two, 2), 0.01 * expected_ms(two, 2));
+}
+
+// Behind attention a row is summed, behind experts what each of its two adds: three times a row's
+// bytes of a layer, where a dense one has two.
+TEST(ReplicaCostTest, ShardsSumWhatEachExpertAdds) {
+  Topology topology = *MakePreset("dgx-h100");
+  topology.hosts[0].exchanges = {
+      {topology::Exchange::kAllReduce,
+       2,
+       false,
+       {{16384, absl::Microseconds(20)}, {32768, absl::Microseconds(40)}}}};
+  const auto exchange_us = [&](const model::ModelConfig& model) {
+    const auto cost = PredictReplica(topology, model, Even(2, 1, 1), {512, 256, 1});
+    SKEIN_EXPECT_OK(cost.status());
+    return cost->exchange_share * absl::ToDoubleMicroseconds(cost->step);
+  };
+  EXPECT_NEAR(exchange_us(Mixture()) - exchange_us(Llama8B()), 32 * 20, 1);
+}
+
 TEST(ReplicaCostTest, ShardsShareReadingAndExchange) {
   const Workload workload = {512, 256, 1};
   const ReplicaCost one = Predict("dgx-h100", Even(1, 1, 1), workload);

@@ -111,6 +111,21 @@ TEST(PlacerTest, ReplicasStayOnAHostWhileItHasGroups) {
   EXPECT_TRUE(placer.Replicas(groups, 9).empty());
 }
 
+// A pipeline leaves a host once.
+TEST(PlacerTest, StagesOfAHostFollowEachOther) {
+  for (const int hosts : {2, 3}) {
+    const Topology topology = *topology::MakePreset("pcie-8", hosts);
+    Placer placer(topology);
+    const auto replicas = placer.Replicas(Groups(topology, 0, 1), 8 * hosts);
+    ASSERT_EQ(replicas.size(), 1U);
+    int changes = 0;
+    for (size_t i = 1; i < replicas[0].size(); ++i) {
+      changes += replicas[0][i - 1][0].host != replicas[0][i][0].host ? 1 : 0;
+    }
+    EXPECT_EQ(changes, hosts - 1);
+  }
+}
+
 // A cube mesh has two NVLinks along some edges, one along others, and none between most GPUs.
 TEST(PlacerTest, StagesFollowTheWidestLinks) {
   const Topology cube = *topology::MakePreset("dgx-1v");
