@@ -180,7 +180,7 @@ serving::ReplicaLoad Load(int64_t steps, int64_t rows, int64_t context, absl::Du
 // A coordinator that was started again knows nothing of the minutes before.
 TEST(PredictionWatchTest, AReplicasLifeBeforeItsFirstReportIsNotCompared) {
   PredictionWatch watch(0.2);
-  Look(watch, {});
+  watch.TakeUp({});
   EXPECT_THAT(Look(watch, Load(1'000'000, 9'000'000, 9, absl::Hours(3))), IsEmpty());
   EXPECT_FALSE(watch.Decodes().has_value());
   Look(watch, Load(1'000'500, 9'000'500, 9, absl::Hours(3) + absl::Seconds(1)));
