@@ -7,8 +7,6 @@
 namespace skein {
 namespace {
 
-constexpr auto kNone = std::string_view::npos;
-
 // Walks over values of a text that is known to be well-formed.
 class Walker {
  public:
@@ -22,6 +20,7 @@ class Walker {
   // The value of the key, in the object or in one within it.
   std::optional<size_t> Member(size_t object, std::string_view key) const {
     if (const std::optional<size_t> own = OwnMember(object, key)) return own;
+    if (At(object) != '{') return std::nullopt;
     std::optional<size_t> found;
     ForEach(object, [&](std::string_view, size_t value) {
       found = OwnMember(value, key);
@@ -118,23 +117,20 @@ int64_t LineOfPath(std::string_view json, std::string_view error) {
   if (!error.empty() && error.front() == '(') error.remove_prefix(1);
   while (true) {
     const std::string_view name = TakeName(error);
-    std::optional<size_t> next;
-    std::string_view rest = error;
-    if (!name.empty()) next = walker.Member(place, name);
-    while (next.has_value()) {
-      const std::optional<int64_t> index = TakeIndex(rest);
-      if (!index.has_value()) break;
-      const std::optional<size_t> element = walker.Element(*next, *index);
-      if (!element.has_value()) break;
-      next = element;
-    }
+    if (name.empty()) break;
+    std::optional<size_t> next = walker.Member(place, name);
     // A word of a sentence is no part of a path.
-    const bool ends = rest.empty() || rest.find_first_of(".:)[") == 0;
-    if (!next.has_value() || !ends) break;
+    if (!next.has_value() || (!error.empty() && error.find_first_of(".:)[") != 0)) break;
     place = *next;
-    const size_t part = rest.find_first_not_of(".:) ");
-    if (part == kNone) break;
-    error = rest.substr(part);
+    while (const std::optional<int64_t> index = TakeIndex(error)) {
+      next = walker.Element(place, *index);
+      if (!next.has_value()) break;
+      place = *next;
+    }
+    if (!next.has_value()) break;
+    const size_t part = error.find_first_not_of(".:) ");
+    if (part == std::string_view::npos) break;
+    error.remove_prefix(part);
   }
   const auto before = json.substr(0, place);
   return 1 + std::count(before.begin(), before.end(), '\n');
