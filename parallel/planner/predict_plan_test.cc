@@ -163,6 +163,19 @@ TEST(ReplicaOfPlanTest, HopsAreOfThePlan) {
   EXPECT_EQ(hops({.layout = {.pp_size = 2}, .hop_dtype = DType::kBF16}), DType::kBF16);
 }
 
+// As the scheduler cuts them: two for each of several stages.
+TEST(ReplicaOfPlanTest, PromptsAreCutForStages) {
+  const ModelFacts model = Bard();
+  const topology::Machine machine = WithLatency(OneNode(2, 8 * kGiB, 2), absl::Microseconds(1));
+  for (const int32_t pp : {1, 2}) {
+    const Plan plan =
+        PlanJob(machine, model, {.layout = {.tp_size = 1, .pp_size = pp}})->plans.front();
+    EXPECT_EQ(ReplicaOfPlan(machine, topology::TopologyOf(machine), model.config, plan, 0, {})
+                  .prompt_pieces,
+              pp == 1 ? 1 : 4);
+  }
+}
+
 // Micro-batches of unlike means, of stages whose pages are fewer than what all sequences may have.
 TEST(PredictStepOfStagesTest, MeansAreBetweenWholeNumbers) {
   const ModelFacts model = Bard();
