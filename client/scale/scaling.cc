@@ -10,6 +10,7 @@
 #include "base/bench/report.h"
 #include "base/picture.h"
 #include "base/plot.h"
+#include "base/units.h"
 #include "nlohmann/json.hpp"
 
 namespace skein::client {
@@ -203,6 +204,23 @@ std::vector<double> ScalingExperiment::PromptErrors() const {
   return errors;
 }
 
+LayoutOrder ScalingExperiment::Order() const {
+  constexpr double kDiffer = 1.15;
+  LayoutOrder order;
+  for (auto one = runs.begin(); one != runs.end(); ++one) {
+    for (auto other = one + 1; other != runs.end(); ++other) {
+      if (one->layout.ranks() != other->layout.ranks() || one->batch != other->batch) continue;
+      if (!one->step_s.has_value() || !other->step_s.has_value()) continue;
+      const auto [faster, slower] = std::minmax(*one->step_s, *other->step_s);
+      if (slower <= kDiffer * faster) continue;
+      ++order.pairs;
+      const bool predicted = one->predicted_s < other->predicted_s;
+      order.wrong += predicted == (*one->step_s < *other->step_s) ? 0 : 1;
+    }
+  }
+  return order;
+}
+
 void MarkChosen(std::vector<ScalingRun>& runs) {
   std::map<std::pair<int32_t, int32_t>, ScalingRun*> fastest;
   for (ScalingRun& run : runs) {
@@ -239,17 +257,25 @@ std::string FormatScaling(const ScalingExperiment& experiment) {
   if (!of_prompts.empty()) {
     absl::StrAppend(&text, "prompts with one of ", FormatErrors(of_prompts), "\n");
   }
+  if (const LayoutOrder order = experiment.Order(); order.pairs > 0) {
+    absl::StrAppendFormat(&text,
+                          "layouts that differ by more than 15%%: %d of %s predicted the wrong way "
+                          "round\n",
+                          order.wrong, FormatCount(order.pairs, "pair"));
+  }
   for (const auto& load : ByLoad(experiment.runs)) text += FormatChoice(load);
   return text;
 }
 
 std::string ScalingToJson(const ScalingExperiment& experiment) {
-  Json json = {{"model", experiment.model},
-               {"scaling", experiment.weak ? "weak" : "strong"},
-               {"prompt_tokens", experiment.prompt_tokens},
-               {"steps", experiment.steps},
-               {"rounds", experiment.rounds},
-               {"spread", experiment.spread}};
+  Json json = {
+      {"model", experiment.model},
+      {"scaling", experiment.weak ? "weak" : "strong"},
+      {"prompt_tokens", experiment.prompt_tokens},
+      {"steps", experiment.steps},
+      {"rounds", experiment.rounds},
+      {"spread", experiment.spread},
+      {"order", {{"pairs", experiment.Order().pairs}, {"wrong", experiment.Order().wrong}}}};
   Json& runs = json["runs"] = Json::array();
   for (const ScalingRun& run : experiment.runs) {
     Json& to = runs.emplace_back(Json{{"ranks", run.layout.ranks()},

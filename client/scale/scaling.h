@@ -54,6 +54,12 @@ struct Speedup {
   double efficiency = 1;  // by ranks
 };
 
+// Of two layouts of as many ranks at one batch that differ by more than 15%, as measured.
+struct LayoutOrder {
+  int32_t pairs = 0;
+  int32_t wrong = 0;  // of these, those that are predicted the other way round
+};
+
 struct ScalingExperiment {
   std::string model;
   bool weak = false;  // the batch grows with the ranks; else it is the same
@@ -74,6 +80,7 @@ struct ScalingExperiment {
   // Of all measured runs, and of all measured prompts: |error|.
   std::vector<double> Errors() const;
   std::vector<double> PromptErrors() const;
+  LayoutOrder Order() const;
 };
 
 // Marks the runs of each number of ranks and batch that are predicted to be the fastest.

@@ -68,6 +68,25 @@ TEST(ScalingTest, WhatWasNotMeasuredHasNoSpeedup) {
   EXPECT_THAT(experiment.Errors(), ElementsAre(DoubleNear(0.75, 1e-9)));
 }
 
+// Layouts of unlike ranks or batches, or less than 15% apart, are no pair.
+TEST(ScalingTest, TheOrderOfLayoutsIsThatOfPairsThatDiffer) {
+  ScalingExperiment experiment = Experiment();
+  EXPECT_EQ(experiment.Order().pairs, 1);
+  EXPECT_EQ(experiment.Order().wrong, 1);
+  experiment.runs.push_back({{1, 1, 2}, 2, false, 0.009, 0.0056, {{0.009, 0.0056}}});
+  EXPECT_EQ(experiment.Order().pairs, 2);  // 0.004 and 0.0056 are right; 0.005 is 12% from it
+  EXPECT_EQ(experiment.Order().wrong, 1);
+  EXPECT_THAT(FormatScaling(experiment),
+              HasSubstr("\nlayouts that differ by more than 15%: 1 of 2 pairs predicted the wrong "
+                        "way round\n"));
+  const nlohmann::json json = *ParseJson(ScalingToJson(experiment));
+  EXPECT_EQ(json["order"]["pairs"], 2);
+  EXPECT_EQ(json["order"]["wrong"], 1);
+  experiment.runs[2].batch = 4;
+  EXPECT_EQ(experiment.Order().pairs, 0);
+  EXPECT_THAT(FormatScaling(experiment), Not(HasSubstr("layouts that differ")));
+}
+
 TEST(ScalingTest, TheTableTellsErrorsAndWhatWasChosen) {
   EXPECT_EQ(
       FormatScaling(Experiment()),
@@ -82,6 +101,7 @@ TEST(ScalingTest, TheTableTellsErrorsAndWhatWasChosen) {
       "\n"
       "steps are predicted with an error of 25.0% at the median, 75.0% at most; figures spread "
       "by 7%\n"
+      "layouts that differ by more than 15%: 1 of 1 pair predicted the wrong way round\n"
       "2 ranks, batch 2: tp=2,pp=1,dp=1 is chosen, and takes 25.0% longer than tp=1,pp=2,dp=1\n");
   ScalingExperiment before = Experiment();
   for (ScalingRun& run : before.runs) run.step_s.reset();
