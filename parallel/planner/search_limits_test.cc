@@ -1,5 +1,6 @@
 // What the search does not plan, and why: what devices, memory and the task do not allow.
 #include <algorithm>
+#include <set>
 #include <string>
 
 #include "absl/time/time.h"
@@ -34,6 +35,34 @@ TEST(SearchLimitsTest, DeterministicAsksForShardsWhoseSumsAgree) {
   };
   EXPECT_TRUE(has_three(false));
   EXPECT_FALSE(has_three(true));
+}
+
+// Three blocks of 256 quantised weights make no four shards.
+TEST(SearchLimitsTest, BlocksOfQuantisedWeightsStayWhole) {
+  Topology box;
+  topology::Host& host = box.hosts.emplace_back();
+  host = {.name = "box", .cores = 4, .memory_bytes = int64_t{8} << 30};
+  host.core_rates.reads = {{int64_t{1} << 40, 10e9, 10e9}};
+  host.core_rates.products = {{DType::kF32, 0, 1, 1e11}};
+  host.links = {{topology::Path::kSelf, {.latency = absl::Nanoseconds(1), .bytes_per_s = 1e12}}};
+  model::ModelConfig model = Bard();
+  model.intermediate_size = 3 * 256;
+  const auto sizes = [&] {
+    std::set<int32_t> of;
+    for (const Choice& choice : Search(box, model, Task(4)).choices) {
+      of.insert(choice.layout.tp_size);
+    }
+    return of;
+  };
+  EXPECT_THAT(sizes(), testing::Contains(4));
+  model.stored.matrices["model.layers.0.mlp.down_proj.weight"] = DType::kQ4_K;
+  model.stored.mlp_block = 256;
+  EXPECT_THAT(sizes(), testing::IsSubsetOf({1, 2, 3}));
+  EXPECT_THAT(sizes(), testing::Contains(2));
+  SearchTask four = Task(4);
+  four.layout.tp_size = 4;
+  EXPECT_THAT(std::string(SearchLayouts(box, model, four).status().message()),
+              HasSubstr("3 blocks of 256 quantised weights"));
 }
 
 // As coordinators do, which are told of what is planned here.

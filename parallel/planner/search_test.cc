@@ -79,9 +79,9 @@ TEST(SearchTest, WhatA70BGetsOnEachPreset) {
       {"dgx-a100", "tp=4,pp=1,dp=2", "tp=8,pp=1,dp=1", "NVSwitch connects all"},
       {"dgx-h100", "tp=4,pp=1,dp=2", "tp=8,pp=1,dp=1", "NVSwitch connects all"},
       {"dgx-h200", "tp=4,pp=1,dp=2", "tp=8,pp=1,dp=1", "NVSwitch connects all"},
-      {"pcie-4", "tp=2,pp=2,dp=1", "tp=4,pp=1,dp=1", "a switch connects pairs"},
+      {"pcie-4", "tp=2,pp=2,dp=1", "tp=4,pp=1,dp=1", "sums of four over PCIe cost more than hops"},
       {"pcie-4-bridged", "tp=2,pp=2,dp=1", "tp=4,pp=1,dp=1", "NVLink connects pairs"},
-      {"pcie-8", "tp=2,pp=4,dp=1", "tp=8,pp=1,dp=1", "a switch connects pairs"},
+      {"pcie-8", "tp=2,pp=4,dp=1", "tp=8,pp=1,dp=1", "so do sums of four and eight"},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(absl::StrCat(c.preset, ": ", c.why));
