@@ -83,7 +83,7 @@ struct ReplicaLoad {
   int64_t decode_context = 0;  // tokens before each row, over all rows
   absl::Duration decode_time;  // from the result of the step before
   PromptSteps prompt_steps;
-  absl::Duration host_time;    // of the scheduling thread's CPU, from results to the next order
+  absl::Duration host_time;  // of the scheduling thread's CPU, from results to the next order
 };
 
 // What a replica gave since its last output: about one a step.

@@ -6,8 +6,8 @@
 #include "base/status_macros.h"
 #include "parallel/comm/patience.h"
 #include "parallel/pipeline/pipeline_schedule.h"
-#include "parallel/pipeline/prompt_pieces.h"
 #include "parallel/pipeline/simulate.h"
+#include "parallel/plan/prompt_pieces.h"
 
 namespace skein::cost {
 namespace {
@@ -100,7 +100,7 @@ int64_t StepRows(const Replica& replica) {
 // worker/scheduler/micro_batches.h cuts a step.
 int64_t PieceRows(const Replica& replica, int64_t prompt_tokens) {
   const int64_t level = CeilDiv(std::min(prompt_tokens, StepRows(replica)), replica.prompt_pieces);
-  return std::min(std::max(level, schedule::kMinPromptRows), replica.max_micro_batch_rows);
+  return std::min(std::max(level, plan::kMinPromptRows), replica.max_micro_batch_rows);
 }
 
 // A prompt: until its first token is drawn where nobody delays it, and as the slowest stage is busy

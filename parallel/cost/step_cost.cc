@@ -7,8 +7,8 @@
 
 #include "base/status_macros.h"
 #include "parallel/pipeline/pipeline_schedule.h"
-#include "parallel/pipeline/prompt_pieces.h"
 #include "parallel/pipeline/simulate.h"
+#include "parallel/plan/prompt_pieces.h"
 
 namespace skein::cost {
 namespace {
@@ -80,7 +80,7 @@ std::vector<Batch> CutStep(const Replica& replica, const Batch& rows) {
     if (i == batches.size()) batches.emplace_back();
     Batch& batch = batches[i];
     const int64_t room =
-        std::min(std::max(level - batch.decodes, schedule::kMinPromptRows), most - batch.decodes);
+        std::min(std::max(level - batch.decodes, plan::kMinPromptRows), most - batch.decodes);
     batch.prompt_rows = std::min(room, rows.prompt_rows - done);
     if (batch.prompt_rows == 0) continue;
     batch.prompt_context = rows.prompt_context;

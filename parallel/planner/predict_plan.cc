@@ -12,8 +12,8 @@
 #include "base/status_macros.h"
 #include "kernels/ops/sizes.h"
 #include "parallel/cost/step_cost.h"
-#include "parallel/pipeline/prompt_pieces.h"
 #include "parallel/plan/held_pages.h"
+#include "parallel/plan/prompt_pieces.h"
 #include "parallel/plan/shard.h"
 #include "parallel/planner/device_rules.h"
 #include "parallel/planner/host_kinds.h"
@@ -72,7 +72,7 @@ class PlanReplicas {
     replica.waiting = static_cast<int32_t>(std::max<int64_t>(asked - replica.sequences, 0));
     replica.micro_batches = std::min(plan_.micro_batches, replica.sequences);
     replica.max_micro_batch_rows = plan_.max_micro_batch_rows;
-    replica.prompt_pieces = schedule::PromptPieces(layout.pp_size);
+    replica.prompt_pieces = PromptPieces(layout.pp_size);
     replica.activations = kernels::ActivationDType(kind_, model_.dtype);
     replica.hops = plan_.hop_dtype;
     replica.sums = SumDType(replica.activations, plan_.deterministic);

@@ -11,8 +11,8 @@
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "kernels/ops/sizes.h"
-#include "parallel/pipeline/prompt_pieces.h"
 #include "parallel/plan/held_pages.h"
+#include "parallel/plan/prompt_pieces.h"
 #include "parallel/planner/device_rules.h"
 #include "parallel/planner/goal.h"
 #include "parallel/planner/kv_bytes.h"
@@ -68,7 +68,7 @@ absl::StatusOr<JudgedReplica> ReplicaSearch::JudgeAnew(const std::vector<Group>&
   Replica& replica = judged.replica;
   replica.sequences = sequences;
   replica.max_micro_batch_rows = task_.max_micro_batch_rows;
-  replica.prompt_pieces = schedule::PromptPieces(pp);
+  replica.prompt_pieces = PromptPieces(pp);
   replica.activations = replica.hops = task_.activations;
   const auto tp = static_cast<int32_t>(stages.front().size());
   replica.sums = SumDType(task_.activations, task_.deterministic);

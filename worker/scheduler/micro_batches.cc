@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "parallel/pipeline/prompt_pieces.h"
+#include "parallel/plan/prompt_pieces.h"
 
 namespace skein::worker {
 namespace {
@@ -38,7 +38,7 @@ std::vector<std::vector<Chunk>> CutRowsIntoMicroBatches(absl::Span<const RowShar
   }
   std::vector<std::vector<Chunk>> batches = SpreadDecodes(std::move(decodes), limits);
 
-  const int64_t pieces = schedule::PromptPieces(limits.stages);
+  const int64_t pieces = plan::PromptPieces(limits.stages);
   const int64_t level = (rows + pieces - 1) / pieces;
   int64_t batch = -1;
   int64_t room = 0;
@@ -50,7 +50,7 @@ std::vector<std::vector<Chunk>> CutRowsIntoMicroBatches(absl::Span<const RowShar
       while (room == 0) {
         if (++batch == static_cast<int64_t>(batches.size())) batches.emplace_back();
         const int64_t decodes = batches[batch].size();
-        room = std::min(std::max(level - decodes, schedule::kMinPromptRows),
+        room = std::min(std::max(level - decodes, plan::kMinPromptRows),
                         limits.max_micro_batch_rows - decodes);
       }
       const int64_t count = std::min(end - begin, room);

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace skein::schedule {
+namespace skein::plan {
 
 // Cutting a prompt finer than this reads the weights once more without filling the pipeline.
 constexpr int64_t kMinPromptRows = 16;
@@ -12,4 +12,4 @@ constexpr int64_t kMinPromptRows = 16;
 // stage it is half as long as with one. More would gain half of that, and cost more messages.
 constexpr int32_t PromptPieces(int32_t stages) { return stages == 1 ? 1 : 2 * stages; }
 
-}  // namespace skein::schedule
+}  // namespace skein::plan
