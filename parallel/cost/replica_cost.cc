@@ -114,6 +114,7 @@ struct PromptTime {
 // their mean context, which is what they take on the average but for layers with windows.
 absl::Duration TimeFirstToken(const Replica& replica, const StageClock& clock,
                               const Workload& workload) {
+  if (workload.prompt_tokens == 0) return absl::ZeroDuration();
   const int64_t piece = PieceRows(replica, workload.prompt_tokens);
   const int64_t before = (workload.prompt_tokens - 1) / piece;  // pieces
   struct Piece {
