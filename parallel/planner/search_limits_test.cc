@@ -61,8 +61,10 @@ TEST(SearchLimitsTest, BlocksOfQuantisedWeightsStayWhole) {
   EXPECT_THAT(sizes(), testing::Contains(2));
   SearchTask four = Task(4);
   four.layout.tp_size = 4;
-  EXPECT_THAT(std::string(SearchLayouts(box, model, four).status().message()),
-              HasSubstr("3 blocks of 256 quantised weights"));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const SearchResult asked, SearchLayouts(box, model, four));
+  EXPECT_TRUE(asked.choices.empty());
+  ASSERT_FALSE(asked.rejected.empty());
+  EXPECT_THAT(asked.rejected[0].reason, HasSubstr("3 blocks of 256 quantised weights"));
 }
 
 // As coordinators do, which are told of what is planned here.
