@@ -144,11 +144,10 @@ class Cluster {
   Rank* FindLive(RankId id, Job** job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PlanAndLoad(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // By replica, of a job that is planned.
-  std::vector<StepPredictor> PredictorsOf(const Job& job) const;
+  static std::vector<StepPredictor> PredictorsOf(const Job& job);
   // Tells what steps take beside what was predicted. Predictions take their time: the lock is not
   // held meanwhile.
   void CompareSteps() ABSL_LOCKS_EXCLUDED(mutex_);
-  void TellRemark(const Job& job, size_t replica, const PredictionWatch::Remark& remark) const;
   void FindLost() ABSL_LOCKS_EXCLUDED(mutex_);
   void Serve(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Aborted, with the reason, for a leader that is stuck though its heartbeats come.

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/device_kind.h"
 
 namespace skein::coordinator {
 namespace {
@@ -77,6 +78,8 @@ absl::Status CheckSlices(const Job& job, const Rank& rank, const Job& other) {
   }
   return absl::OkStatus();
 }
+
+bool HasGpus(const Job& job) { return job.machine.devices.front().kind == DeviceKind::kCuda; }
 
 bool HasName(const JobModel& model, const std::string& name) {
   return model.facts.name == name ||

@@ -85,6 +85,9 @@ const char* StateName(Job::State state);   // "waiting for ranks"
 // "rank 3 on node7 (pid 4711)"
 std::string RankName(const attach::Hello& hello);
 
+// Of a job that is planned.
+bool HasGpus(const Job& job);
+
 bool HasName(const JobModel& model, const std::string& name);
 std::vector<ReplicaId> ReplicasOf(const Job& job);
 
