@@ -59,6 +59,20 @@ struct PromptSteps {
   int64_t decodes = 0;         // rows beside these, one a sequence
   int64_t decode_context = 0;  // tokens before each of those, over all of them
   absl::Duration time;         // from the result of the step before
+
+  PromptSteps& operator+=(const PromptSteps& other) {
+    steps += other.steps;
+    behind_nothing += other.behind_nothing;
+    behind_decodes += other.behind_decodes;
+    prompts += other.prompts;
+    rows += other.rows;
+    context += other.context;
+    outputs += other.outputs;
+    decodes += other.decodes;
+    decode_context += other.decode_context;
+    time += other.time;
+    return *this;
+  }
 };
 
 // The state of a replica. Counters run since its start.

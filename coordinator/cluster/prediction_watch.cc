@@ -155,8 +155,7 @@ void PredictionWatch::TakeUp(const serving::ReplicaLoad& load) {
     sums->all_steps += std::max(steps.steps, all_steps);
     sums->time += steps.time;
     const double rows = Ratio(steps.decodes + steps.rows, steps.steps);
-    serving::PromptSteps& of_size = sums->by_size[std::ilogb(rows)];
-    for (const auto count : kCounts) of_size.*count += steps.*count;
+    sums->by_size[std::ilogb(rows)] += steps;
   }
 }
 
@@ -181,7 +180,7 @@ std::optional<StepComparison> Compare(const ReportedSteps& steps, const StepPred
     const absl::Duration of = predictor(MeansOf(of_size));
     if (of <= absl::ZeroDuration()) return std::nullopt;
     predicted += of_size.steps * of;
-    for (const auto count : kCounts) all.*count += of_size.*count;
+    all += of_size;
   }
   const plan::StepMeans means = MeansOf(all);
   return StepComparison{.steps = all.steps,

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "model/config/test_models.h"
 #include "parallel/cost/layer_work.h"
+#include "parallel/cost/replicas_for_tests.h"
 #include "topology/presets/presets.h"
 
 namespace skein::cost {
@@ -17,22 +18,6 @@ namespace {
 using model::Llama8B;
 using topology::MakePreset;
 using topology::Topology;
-
-// `pp` stages of `tp` GPUs each, of the first host, layers split evenly.
-Replica Even(int32_t tp, int32_t pp, int32_t sequences) {
-  Replica replica;
-  for (int32_t stage = 0; stage < pp; ++stage) {
-    Stage& of = replica.stages.emplace_back();
-    of.layers = {stage * 32 / pp, (stage + 1) * 32 / pp};
-    for (int32_t shard = 0; shard < tp; ++shard) of.sites.push_back({0, stage * tp + shard});
-  }
-  replica.sequences = sequences;
-  replica.micro_batches = std::min(pp, sequences);
-  replica.max_micro_batch_rows = 2048;
-  replica.activations = replica.hops = DType::kBF16;
-  replica.kv_bytes_per_value = 2;
-  return replica;
-}
 
 ReplicaCost Predict(const std::string& preset, const Replica& replica, const Workload& workload) {
   const absl::StatusOr<ReplicaCost> cost =
@@ -163,51 +148,6 @@ TEST(ReplicaCostTest, APromptMultiplies) {
   const double ms = (operations + attention) / 989e12 * 1e3;
   EXPECT_GT(absl::ToDoubleMilliseconds(cost.prompt), ms);
   EXPECT_LT(absl::ToDoubleMilliseconds(cost.prompt), 1.1 * ms + 0.5);
-}
-
-// 8 experts of which a row has two, of the shape of a published mixture of 46.7e9 parameters, of
-// which 12.9e9 are a row's.
-model::ModelConfig Mixture() {
-  model::ModelConfig model = Llama8B();
-  model.vocab_size = 32000;
-  model.experts = {.count = 8, .chosen = 2, .intermediate_size = 14336};
-  return model;
-}
-
-// The table that is looked up aside, 0.13e9, twice a parameter: 12.75e9 of them for one row, and
-// all 46.57e9 where 64 rows choose.
-TEST(ReplicaCostTest, OfExpertsThoseAreReadThatRowsChoose) {
-  const auto step_ms = [](int32_t sequences) {
-    const auto cost =
-        PredictReplica(*MakePreset("dgx-h100"), Mixture(), Even(1, 1, sequences), {512, 256, 1});
-    SKEIN_EXPECT_OK(cost.status());
-    return absl::ToDoubleMilliseconds(cost->step);
-  };
-  const auto expected_ms = [](double parameters, double sequences) {
-    return (2 * parameters + sequences * 640 * 131072) / 3350e9 * 1e3 + 0.05;
-  };
-  EXPECT_NEAR(step_ms(1), expected_ms(12.75e9, 1), 0.01 * expected_ms(12.75e9, 1));
-  EXPECT_NEAR(step_ms(64), expected_ms(46.57e9, 64), 0.01 * expected_ms(46.57e9, 64));
-  // Two rows choose 3.5 of 8 on the average.
-  const double two = 1.47e9 + 3.5 / 8 * 45.10e9;
-  EXPECT_NEAR(step_ms(2), expected_ms(two, 2), 0.01 * expected_ms(two, 2));
-}
-
-// Behind attention a row is summed, behind experts what each of its two adds: three times a row's
-// bytes of a layer, where a dense one has two.
-TEST(ReplicaCostTest, ShardsSumWhatEachExpertAdds) {
-  Topology topology = *MakePreset("dgx-h100");
-  topology.hosts[0].exchanges = {
-      {topology::Exchange::kAllReduce,
-       2,
-       false,
-       {{16384, absl::Microseconds(20)}, {32768, absl::Microseconds(40)}}}};
-  const auto exchange_us = [&](const model::ModelConfig& model) {
-    const auto cost = PredictReplica(topology, model, Even(2, 1, 1), {512, 256, 1});
-    SKEIN_EXPECT_OK(cost.status());
-    return cost->exchange_share * absl::ToDoubleMicroseconds(cost->step);
-  };
-  EXPECT_NEAR(exchange_us(Mixture()) - exchange_us(Llama8B()), 32 * 20, 1);
 }
 
 TEST(ReplicaCostTest, ShardsShareReadingAndExchange) {

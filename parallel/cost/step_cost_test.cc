@@ -1,11 +1,10 @@
 #include "parallel/cost/step_cost.h"
 
-#include <algorithm>
-
 #include "base/test_util.h"
 #include "gtest/gtest.h"
 #include "model/config/test_models.h"
 #include "parallel/cost/replica_cost.h"
+#include "parallel/cost/replicas_for_tests.h"
 #include "topology/presets/presets.h"
 
 namespace skein::cost {
@@ -14,19 +13,10 @@ namespace {
 using model::Llama8B;
 using topology::MakePreset;
 
-// `pp` stages of one H100 each, layers split evenly.
-Replica Even(int32_t pp, int32_t sequences) {
-  Replica replica;
-  for (int32_t stage = 0; stage < pp; ++stage) {
-    replica.stages.push_back(
-        {.layers = {stage * 32 / pp, (stage + 1) * 32 / pp}, .sites = {{0, stage}}});
-  }
-  replica.sequences = sequences;
-  replica.micro_batches = std::min(pp, sequences);
+// `pp` stages of one H100 each, of which steps are cut as the scheduler cuts them.
+Replica Pipeline(int32_t pp, int32_t sequences) {
+  Replica replica = Even(/*tp=*/1, pp, sequences);
   replica.prompt_pieces = pp == 1 ? 1 : 2 * pp;
-  replica.max_micro_batch_rows = 2048;
-  replica.activations = replica.hops = DType::kBF16;
-  replica.kv_bytes_per_value = 2;
   return replica;
 }
 
@@ -45,9 +35,9 @@ TEST(StepTimeTest, APromptAloneTakesWhatPromptsTake) {
   for (const int32_t pp : {1, 2, 4}) {
     SKEIN_ASSERT_OK_AND_ASSIGN(
         const ReplicaCost cost,
-        PredictReplica(*MakePreset("dgx-h100"), Llama8B(), Even(pp, 1), {1024, 1, 1}));
+        PredictReplica(*MakePreset("dgx-h100"), Llama8B(), Pipeline(pp, 1), {1024, 1, 1}));
     const double expected = absl::ToDoubleMilliseconds(cost.prompt);
-    EXPECT_NEAR(Milliseconds(Even(pp, 1), Prompt(1024)), expected, 0.02 * expected) << pp;
+    EXPECT_NEAR(Milliseconds(Pipeline(pp, 1), Prompt(1024)), expected, 0.02 * expected) << pp;
   }
 }
 
@@ -61,13 +51,13 @@ TEST(StepTimeTest, DecodesAndPromptsShareTheirProducts) {
   const double products_ms = 520 * 13.96e9 / 989e12 * 1e3 + 1.05e9 / 3350e9 * 1e3;
   const double contexts_ms = 8 * 4000 * 131072.0 / 3350e9 * 1e3;
   const double expected = products_ms + contexts_ms + 0.05;
-  EXPECT_NEAR(Milliseconds(Even(1, 9), rows), expected, 0.03 * expected);
+  EXPECT_NEAR(Milliseconds(Pipeline(1, 9), rows), expected, 0.03 * expected);
 }
 
 TEST(StepTimeTest, RowsWithLogitsCost) {
   Batch all = Prompt(512);
   all.outputs = 512;
-  EXPECT_NEAR(Milliseconds(Even(1, 1), all) - Milliseconds(Even(1, 1), Prompt(512)),
+  EXPECT_NEAR(Milliseconds(Pipeline(1, 1), all) - Milliseconds(Pipeline(1, 1), Prompt(512)),
               512 * 1.05e9 / 989e12 * 1e3 - 1.05e9 / 3350e9 * 1e3, 0.02);
 }
 
@@ -78,7 +68,7 @@ TEST(StepTimeTest, WhatWasBeforeAPipelinesStepCounts) {
   rows.decodes = 2;
   rows.context = 100;
   rows.outputs = 3;
-  const Replica replica = Even(2, 3);
+  const Replica replica = Pipeline(2, 3);
   const double alone = Milliseconds(replica, rows, Before::kNothing);
   EXPECT_NEAR(Milliseconds(replica, rows, Before::kAlike) / alone, 4.0 / 5, 0.02);
   const double decodes = Milliseconds(replica, {.decodes = 1, .context = 100, .outputs = 1}) / 2;
@@ -86,7 +76,7 @@ TEST(StepTimeTest, WhatWasBeforeAPipelinesStepCounts) {
 }
 
 TEST(StepTimeTest, MicroBatchesAreNoLargerThanTheMost) {
-  Replica replica = Even(1, 4);
+  Replica replica = Pipeline(1, 4);
   Batch rows = Prompt(4096);
   rows.prompt_context = 1024;
   const double whole = Milliseconds(replica, rows);
@@ -104,7 +94,7 @@ TEST(StepTimeTest, MicroBatchesAreNoLargerThanTheMost) {
 
 // A prompt of which two micro-batches have a part is read by both.
 TEST(StepTimeTest, PiecesReadTheirContextAgain) {
-  Replica replica = Even(1, 1);
+  Replica replica = Pipeline(1, 1);
   const Batch rows = {.prompt_rows = 64, .prompts = 1, .prompt_context = 100'000};
   const double once = Milliseconds(replica, rows);
   replica.max_micro_batch_rows = 32;

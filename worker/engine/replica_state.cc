@@ -454,17 +454,10 @@ void ReplicaState::CountStep(const Outstanding& step, absl::Duration duration) {
     counters_.decode_time += duration;
     return;
   }
-  serving::PromptSteps& sums = counters_.prompt_steps;
-  ++sums.steps;
-  sums.behind_nothing += counts.behind_nothing;
-  sums.behind_decodes += counts.behind_decodes;
-  sums.prompts += counts.prompts;
-  sums.rows += counts.rows;
-  sums.context += counts.context;
-  sums.outputs += counts.outputs;
-  sums.decodes += counts.decodes;
-  sums.decode_context += counts.decode_context;
-  sums.time += duration;
+  serving::PromptSteps of_step = counts;
+  of_step.steps = 1;
+  of_step.time = duration;
+  counters_.prompt_steps += of_step;
 }
 
 StepReport ReplicaState::TakeReport() {
