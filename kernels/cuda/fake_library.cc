@@ -1,6 +1,7 @@
 // A libskein_cuda.so that has 3 GPUs of which none can be used, for tests. Defines say what is
 // wrong with it.
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -23,9 +24,13 @@ absl::StatusOr<std::vector<std::string>> List() {
 #endif
   return std::vector<std::string>{"a", "b", "c"};
 }
+// Tells of the variable by which CUDA numbers GPUs, too, where it is set.
 absl::StatusOr<CudaDevice> Describe(int device) {
-  absl::Status status =
-      absl::FailedPreconditionError("fake GPU " + std::to_string(device) + " has no kernels");
+  std::string says = "fake GPU " + std::to_string(device) + " has no kernels";
+  if (const char* order = std::getenv("CUDA_DEVICE_ORDER")) {
+    says += std::string(", CUDA_DEVICE_ORDER=") + order;
+  }
+  absl::Status status = absl::FailedPreconditionError(says);
   status.SetPayload("skein/fake", absl::Cord("a payload"));
   return status;
 }

@@ -46,52 +46,6 @@ generate JULIET: 900 >"$work/want.other"
 stop
 wait "$lone" || fail "the lone rank ended with $?"
 
-# What is wrong with hosts is named: nothing; a name that stands for loopback; a /dev/shm that is too small; another version;
-# a network that reaches nobody, over which ranks do not even meet.
-doctor() { # ARGUMENT OF MPIRUN...
-  on host1 "$bin/client/skein" doctor --np=4 --port=0 --model="$PWD/checkpoints/bard" \
-    --mpirun="--host host1:2,host2:2 -x TMPDIR -x OMPI_MCA_mpi_yield_when_idle $*" >"$work/doctor" 2>"$work/doctor.log"
-}
-doctor || fail "the doctor finds something: $(cat "$work/doctor")"
-grep -q 'all hosts are in 10.77.0.0/24' "$work/doctor" || fail "the doctor does not see the network"
-printf '127.0.0.1 localhost\n10.77.0.2 host1\n127.0.1.1 host2\n' >"$work/wrong_hosts"
-on host2 mount --bind "$work/wrong_hosts" /etc/hosts
-doctor || fail "a name of loopback is an error"
-grep -q 'warning *host names *host2: its own name stands for 127.0.1.1' "$work/doctor" || fail "a name of loopback is not named"
-on host2 umount /etc/hosts
-on host2 mount -t tmpfs -o size=24m tmpfs /dev/shm
-if doctor; then fail "a small /dev/shm is not found"; fi
-grep -Eq 'error */dev/shm *host2: [0-9.]+ MiB free, for 2 ranks' "$work/doctor" || fail "a small /dev/shm is not named: $(cat "$work/doctor")"
-on host2 umount /dev/shm
-version=$("$bin/worker/worker" --version | grep -oE '[0-9]+\.[0-9]+\.[0-9]+' | head -n 1)
-python3 - "$bin/worker/worker" "$work/other_worker" "$version" <<'PYTHON'
-import sys
-program, other, version = sys.argv[1:]
-was = version[:4].encode()  # compilers make numbers of four characters
-text = open(program, "rb").read()
-assert was in text, version
-open(other, "wb").write(text.replace(was, b"9" + was[1:]))
-PYTHON
-chmod +x "$work/other_worker"
-on host2 mount --bind "$work/other_worker" "$bin/worker/worker"
-if doctor; then fail "another version is not found"; fi
-grep -q "error *versions *.*: Skein 9.*, where the others have $version" "$work/doctor" || fail "another version is not named: $(cat "$work/doctor")"
-on host2 umount "$bin/worker/worker"
-if doctor -x OMPI_MCA_btl_tcp_if_include=lo; then fail "a wrong network is not found"; fi
-grep -q 'error *network *host1: OMPI_MCA_btl_tcp_if_include=lo names loopback alone' "$work/doctor" || fail "a wrong network is not named"
-
-# A slow cable among three is named, too.
-three_hosts() {
-  on host1 "$bin/client/skein" doctor --np=3 --port=0 --mpirun="--host host1,host2,host3 -x TMPDIR -x OMPI_MCA_mpi_yield_when_idle" \
-    >"$work/doctor" 2>"$work/doctor.log" || fail "the doctor finds an error among three hosts: $(cat "$work/doctor")"
-}
-three_hosts
-grep -q 'ok *messages *hosts exchange' "$work/doctor" || fail "three alike hosts are not: $(cat "$work/doctor")"
-on host3 tc qdisc change dev eth0 root tbf rate 80mbit burst 128kb latency 20ms
-three_hosts
-grep -q 'warning *messages *host3 exchanges' "$work/doctor" || fail "a slow cable is not named: $(cat "$work/doctor")"
-on host3 tc qdisc change dev eth0 root tbf rate 800mbit burst 128kb latency 20ms
-
 # Two hosts, as they are measured.
 on host1 mpirun --host host1:2,host2:2 -np 4 "${settings[@]}" "$bin/worker/worker" probe >"$work/hosts.json" 2>"$work/probe.log" || fail "no probe"
 cat >"$work/check.py" <<'PYTHON'

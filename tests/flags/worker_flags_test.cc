@@ -99,8 +99,13 @@ void Device() {
     EXPECT_THAT(Said(Run(WorkerWith(fake), flags + " --log-level=warning")),
                 AllOf(HasSubstr("status 1\n"), Not(HasSubstr(says))));
   }
-  EXPECT_THAT(Said(Run(WorkerWith("library"), flags)),
-              AllOf(HasSubstr("status 1\n"), HasSubstr("fake GPU 0 has no kernels")));
+  // CUDA numbers GPUs as NVML does, unless somebody wants it otherwise.
+  const std::string with_gpus = WorkerWith("library");
+  EXPECT_THAT(Said(Run(with_gpus, flags)),
+              AllOf(HasSubstr("status 1\n"),
+                    HasSubstr("fake GPU 0 has no kernels, CUDA_DEVICE_ORDER=PCI_BUS_ID")));
+  EXPECT_THAT(Said(Run(with_gpus, flags, {{"CUDA_DEVICE_ORDER", "FASTEST_FIRST"}})),
+              HasSubstr("fake GPU 0 has no kernels, CUDA_DEVICE_ORDER=FASTEST_FIRST"));
 }
 
 // It is taken, and changes nothing where ranks compute on CPUs. How ranks share GPUs is

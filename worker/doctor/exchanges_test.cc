@@ -9,7 +9,7 @@ namespace skein::worker {
 namespace {
 
 // Of one host without GPUs nothing is told, and all ranks come back. Messages between hosts are
-// tried in tests/fault/planned_hosts_test, GPUs in tests/gpu.
+// tried in tests/fault/hosts_doctor_test, GPUs in tests/gpu.
 TEST(ExchangesTest, CoresOfOneHostHaveNothingToTell) {
   topology::RankFacts facts;
   SKEIN_ASSERT_OK(TryExchanges(comm::TestRuntime(), absl::Seconds(10), facts));

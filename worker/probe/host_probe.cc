@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +38,7 @@
 #include "worker/probe/host_links.h"
 #include "worker/probe/layer_probe.h"
 #include "worker/probe/mean_rates.h"
+#include "worker/probe/memory_reads.h"
 #include "worker/probe/samples.h"
 #include "worker/probe/sum_probe.h"
 #include "worker/probe/token_probe.h"
@@ -50,10 +52,6 @@ using topology::Origin;
 constexpr int64_t kMiB = int64_t{1} << 20;
 // Virtual machines show the cache of all of their host.
 constexpr int64_t kMostRead = 512 * kMiB;
-constexpr int kReadPasses = 5;
-constexpr int kLeastReadPasses = 2;
-constexpr absl::Duration kReadBudget = absl::Milliseconds(25);  // of one working set
-constexpr absl::Duration kReadSample = absl::Milliseconds(2);   // at least
 constexpr int kCopies = 7;
 constexpr absl::Duration kMeet = absl::Seconds(20);  // of ranks that measure at once, at most
 
@@ -127,16 +125,13 @@ class HostProbe {
     SKEIN_RETURN_IF_ERROR(Agree(measures ? ProbeContextsOfCores() : absl::OkStatus()));
     Say("reads of memory");
     const std::vector<int64_t> sizes = WorkingSets();
-    std::vector<double> alone(sizes.size());
-    SKEIN_RETURN_IF_ERROR(
-        Agree(first_of_host() ? ReadAll(sizes, /*together=*/false, alone) : absl::OkStatus()));
-    std::vector<double> together(sizes.size());
-    SKEIN_RETURN_IF_ERROR(
-        Agree(measures ? ReadAll(sizes, /*together=*/true, together) : absl::OkStatus()));
+    TimedReads alone{.bytes_per_s = std::vector<double>(sizes.size())};
+    SKEIN_RETURN_IF_ERROR(Agree(first_of_host() ? ReadAlone(sizes, alone) : absl::OkStatus()));
+    TimedReads together = alone;
+    SKEIN_RETURN_IF_ERROR(Agree(measures ? ReadTogether(sizes, together) : absl::OkStatus()));
     reads_.reset();
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      host_.core_rates.reads.push_back({sizes[i], std::max(alone[i], together[i]), together[i]});
-    }
+    host_.core_rates.reads = ReadRates(sizes, alone, together);
+    host_.core_rates.spread = std::max({host_.core_rates.spread, alone.spread, together.spread});
     return ShareCoreRates(measures);
   }
 
@@ -211,34 +206,19 @@ class HostProbe {
     return {kMiB, 4 * kMiB, 8 * kMiB, 16 * kMiB, 32 * kMiB, 64 * kMiB, most / kMiB * kMiB};
   }
 
-  // Bytes a second of each thread, by working set: of one thread alone, or of all that the ranks
-  // which measure have together.
-  absl::Status ReadAll(const std::vector<int64_t>& sizes, bool together,
-                       std::vector<double>& rates) {
-    const int threads = together ? options_.threads : 1;
+  absl::Status ReadAlone(const std::vector<int64_t>& sizes, TimedReads& timed) {
+    return Read(sizes, 1, /*meet=*/nullptr, timed);
+  }
+  absl::Status ReadTogether(const std::vector<int64_t>& sizes, TimedReads& timed) {
+    return Read(sizes, options_.threads, Hooks().meet, timed);
+  }
+  absl::Status Read(const std::vector<int64_t>& sizes, int threads,
+                    const std::function<void()>& meet, TimedReads& timed) {
     if (reads_ == std::nullopt || reads_->threads() != threads) {
       reads_.reset();
       SKEIN_ASSIGN_OR_RETURN(reads_, kernels::ReadProbe::Create(threads, sizes.back()));
     }
-    for (size_t at = 0; at < sizes.size(); ++at) {
-      const auto used = static_cast<double>(std::min<int64_t>(threads, sizes[at] / kMiB));
-      std::vector<double> samples;
-      reads_->Pass(sizes[at]);
-      if (together) Meet();
-      const absl::Time begin_of_all = absl::Now();
-      for (int i = 0; i < kReadPasses; ++i) {
-        if (i >= kLeastReadPasses && absl::Now() - begin_of_all > kReadBudget) break;
-        std::vector<double> passes;
-        const absl::Time begin = absl::Now();
-        do {
-          passes.push_back(reads_->Pass(sizes[at]));
-        } while (absl::Now() - begin < kReadSample);
-        samples.push_back(Median(std::move(passes)) / used);
-      }
-      const Sampled sampled = Summarise(std::move(samples));
-      host_.core_rates.spread = std::max(host_.core_rates.spread, sampled.spread);
-      rates[at] = sampled.median;
-    }
+    timed = TimeReads(sizes, threads, meet, [this](int64_t bytes) { return reads_->Pass(bytes); });
     return absl::OkStatus();
   }
 

@@ -1,0 +1,30 @@
+// How fast threads read memory, by how much they read again and again: caches count.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "topology/rates.h"
+
+namespace skein::worker {
+
+struct TimedReads {
+  std::vector<double> bytes_per_s;  // of each thread, by working set
+  double spread = 0;                // the largest one
+};
+
+// Times `pass`, which reads so many bytes once and returns bytes per second of all `threads`
+// together, for each working set, in bytes. Each thread reads a MiB at least. `meet`, if not null,
+// is called once a working set: when it has been read, so that it is where caches keep it, and
+// before it is timed. Takes some 10 to 25 ms a working set, or two passes.
+TimedReads TimeReads(const std::vector<int64_t>& working_sets, int threads,
+                     const std::function<void()>& meet, absl::FunctionRef<double(int64_t)> pass);
+
+// Of a thread alone and of those that read at once, by working set. Who is alone is never slower:
+// where it was measured so, something else has disturbed it.
+std::vector<topology::ReadRate> ReadRates(const std::vector<int64_t>& working_sets,
+                                          const TimedReads& alone, const TimedReads& together);
+
+}  // namespace skein::worker
