@@ -93,8 +93,8 @@ class Rank {
     SKEIN_RETURN_IF_ERROR(CheckSameProgram(
         mpi_.world(), kVersion,
         absl::StrCat("--device-comm=", std::string(DeviceCommName(options_.device_comm)),
-                     " --decode=", std::string(DecodeFormName(options_.decode)),
-                     " --profile=", options_.profile_steps)));
+                     " --decode=", std::string(DecodeFormName(options_.decode)), " --profile=",
+                     options_.profile_steps, options_.figures_file.empty() ? "" : " --figures")));
     SKEIN_ASSIGN_OR_RETURN(const JobIdentity job, AgreeOnJob(mpi_.world(), options_.job));
     SKEIN_ASSIGN_OR_RETURN(
         RankDevice device,

@@ -48,10 +48,14 @@ class Finder {
     if (!options_.figures_file.empty()) return RunGiven();
     SKEIN_ASSIGN_OR_RETURN(const std::string key, Key());
     SKEIN_ASSIGN_OR_RETURN(bool kept, ReadKeptEverywhere(key));
-    const bool wanted =
-        options_.probing == Probing::kAlways || (options_.probing == Probing::kWhenNew && !kept);
-    SKEIN_ASSIGN_OR_RETURN(std::string why_not, wanted ? WhyNotProbe() : "nothing is measured");
-    if (why_not.empty()) {
+    SKEIN_ASSIGN_OR_RETURN(std::string why_not, WhyNeverProbe());
+    const bool wanted = why_not.empty() && (options_.probing == Probing::kAlways || !kept);
+    if (wanted) {
+      SKEIN_ASSIGN_OR_RETURN(why_not, WhyNotProbe());
+    } else if (why_not.empty()) {
+      why_not = "nothing is measured";
+    }
+    if (wanted && why_not.empty()) {
       SKEIN_ASSIGN_OR_RETURN(why_not, Probe(key));
     }
     // From here on nobody measures what this job serves on. Who waited for another job's
@@ -207,6 +211,16 @@ class Finder {
         "slow; measure again when both have ended (`skein topo --probe`)",
         is_gpu() ? "GPU " + options_.device.uuid : "these cores",
         absl::FormatDuration(options_.patience));
+  }
+
+  // Empty where each rank may measure. SKEIN_NO_PROBE may be set on some hosts alone.
+  absl::StatusOr<std::string> WhyNeverProbe() {
+    const bool never = options_.probing == Probing::kNever;
+    SKEIN_ASSIGN_OR_RETURN(const std::optional<comm::RankText> first,
+                           comm::FirstText(mpi_.world(), never ? "never" : ""));
+    if (!first) return "";
+    return never ? "nothing is measured"
+                 : absl::StrCat("nothing is measured where rank ", first->rank, " is not to");
   }
 
   // Empty where every device of the job is free to be measured; then it is this job's.

@@ -78,5 +78,14 @@ TEST_F(SharedCoresTest, NobodyMeasuresBesideWhoServes) {
   EXPECT_THAT(log_.str(), Not(HasSubstr("another job has measured")));
 }
 
+TEST_F(SharedCoresTest, NobodyMeasuresWhereOneRankIsNotTo) {
+  const bool never = comm::TestRuntime().rank() == 1;
+  options_.probing = never ? Probing::kNever : Probing::kWhenNew;
+  const JobTopology found = Find();
+  EXPECT_FALSE(found.measured);
+  EXPECT_EQ(found.says, never ? "assumed: nothing is measured"
+                              : "assumed: nothing is measured where rank 1 is not to");
+}
+
 }  // namespace
 }  // namespace skein::worker
