@@ -32,6 +32,17 @@ Function* FunctionOf(void* library, const char* name) {
 
 #define REQUIRE_CUDA(expr) RequireCuda((expr), #expr)
 
+namespace {
+
+// Of device 0; rates are in kHz.
+int32_t Attribute(cudaDeviceAttr what) {
+  int value = 0;
+  REQUIRE_CUDA(cudaDeviceGetAttribute(&value, what, 0));
+  return value;
+}
+
+}  // namespace
+
 absl::StatusOr<bool> HasGpu() {
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
@@ -46,10 +57,18 @@ absl::StatusOr<bool> HasGpu() {
   return count > 0;
 }
 
-int32_t Multiprocessors() {
-  int count = 0;
-  REQUIRE_CUDA(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0));
-  return count;
+int32_t Multiprocessors() { return Attribute(cudaDevAttrMultiProcessorCount); }
+
+double MemoryPeak() {
+  constexpr double kEdges = 2;  // of a clock, on each of which a bit passes
+  return kEdges * 1e3 * Attribute(cudaDevAttrMemoryClockRate) *
+         Attribute(cudaDevAttrGlobalMemoryBusWidth) / 8;
+}
+
+double ProductPeak() {
+  // A multiprocessor's, a clock: 1,024 multiply-adds on Ampere, twice as many on Hopper.
+  const double operations = Attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 4096 : 2048;
+  return operations * 1e3 * Attribute(cudaDevAttrClockRate) * Multiprocessors();
 }
 
 absl::StatusOr<int64_t> FreeMemoryBytes() {

@@ -17,6 +17,10 @@ namespace skein::kernels::cuda {
 // Whether there is a device that these kernels run on. Fails where there may be one, in disorder.
 absl::StatusOr<bool> HasGpu();
 int32_t Multiprocessors();
+// What the clocks of device 0 let it do: bytes a second that its memory passes, and dense BF16
+// operations a second of its tensor cores.
+double MemoryPeak();
+double ProductPeak();
 
 // Memory of device 0 that no process has, as NVML tells it, before CUDA is used, too; as CUDA does
 // where there is no NVML.

@@ -1,7 +1,5 @@
 // What `worker probe` and `skein doctor` measure of GPUs and of the links between them, beside what
 // CUDA tells of the cards.
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -15,6 +13,7 @@
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device_testing.h"
 #include "proto/convert/machines_json.h"
 #include "tests/cluster/cluster.h"
@@ -24,6 +23,8 @@
 namespace skein::testing {
 namespace {
 
+using kernels::cuda::MemoryPeak;
+using kernels::cuda::ProductPeak;
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::Gt;
@@ -33,31 +34,6 @@ using ::testing::Not;
 using topology::Exchange;
 using topology::ExchangeCurve;
 using topology::Origin;
-
-int Gpus() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
-}
-
-double Attribute(cudaDeviceAttr what) {
-  int value = 0;
-  EXPECT_EQ(cudaDeviceGetAttribute(&value, what, 0), cudaSuccess);
-  return value;
-}
-
-// Bytes a second that the card's memory passes: both edges of its clock.
-double MemoryPeak() {
-  return 2 * Attribute(cudaDevAttrMemoryClockRate) * 1e3 *
-         Attribute(cudaDevAttrGlobalMemoryBusWidth) / 8;
-}
-
-// Dense BF16 operations a second: 1,024 multiply-adds a clock on each multiprocessor of Ampere,
-// 2,048 on Hopper's.
-double ProductPeak() {
-  const bool hopper = Attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
-  return Attribute(cudaDevAttrMultiProcessorCount) * Attribute(cudaDevAttrClockRate) * 1e3 *
-         (hopper ? 4096 : 2048);
-}
 
 struct Outcome {
   int status = -1;
@@ -145,7 +121,9 @@ class TwoCardsTest : public MeasuredTest {
  protected:
   void SetUp() override {
     MeasuredTest::SetUp();
-    if (!IsSkipped() && Gpus() < 2) GTEST_SKIP() << "no two GPUs";
+    if (IsSkipped()) return;
+    SKEIN_ASSERT_OK_AND_ASSIGN(const std::vector<std::string> gpus, kernels::ListCudaDevices());
+    if (gpus.size() < 2) GTEST_SKIP() << "no two GPUs";
   }
 };
 
