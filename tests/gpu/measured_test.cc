@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -40,8 +41,8 @@ struct Outcome {
   std::string said;
 };
 
-Outcome Run(std::vector<std::string> argv,
-            std::vector<std::pair<std::string, std::string>> environment = {}) {
+Outcome Execute(std::vector<std::string> argv,
+                std::vector<std::pair<std::string, std::string>> environment = {}) {
   // Figures that were kept are none.
   environment.emplace_back("XDG_CACHE_HOME", ::testing::TempDir() + "/no_cache");
   Process process({.name = "run", .argv = std::move(argv), .environment = environment});
@@ -61,7 +62,7 @@ class MeasuredTest : public ::testing::Test {
     argv.insert(argv.end(),
                 {FindProgram("worker/worker"), "probe", "--device=cuda", "--json=" + file});
     argv.insert(argv.end(), flags.begin(), flags.end());
-    const Outcome outcome = Run(argv);
+    const Outcome outcome = Execute(argv);
     EXPECT_EQ(outcome.status, 0) << outcome.said;
     const auto topology = convert::TopologyFromJson(ReadFileOrEmpty(file));
     SKEIN_EXPECT_OK(topology);
@@ -142,19 +143,19 @@ TEST_F(TwoCardsTest, ExchangesAreThoseOfTheWayThatIsTaken) {
   }
   ASSERT_NE(Find(direct, Exchange::kTokenReturn), nullptr);
   ASSERT_FALSE(direct.links.empty());
-  for (const auto& link : direct.links) {
-    EXPECT_EQ(link.rate.origin, Origin::kMeasured);
-    EXPECT_THAT(link.rate.bytes_per_s, AllOf(Gt(3e9), Lt(1e12)));
+  for (const auto& [path, link] : direct.links) {
+    EXPECT_EQ(link.origin, Origin::kMeasured);
+    EXPECT_THAT(link.bytes_per_s, AllOf(Gt(3e9), Lt(1e12)));
   }
 }
 
 TEST_F(TwoCardsTest, TheDoctorSumsThere) {
   const std::vector<std::string> doctor = {FindProgram("client/skein"), "doctor", "--np=2",
                                            "--port=0"};
-  const Outcome well = Run(doctor);
+  const Outcome well = Execute(doctor);
   EXPECT_EQ(well.status, 0) << well.said;
   EXPECT_THAT(well.said, ContainsRegex("ok +exchanges +NCCL sums 64 MiB at [1-9][0-9.]* GB/s"));
-  const Outcome ill = Run(doctor, {{"NCCL_SOCKET_IFNAME", "nope0"}});
+  const Outcome ill = Execute(doctor, {{"NCCL_SOCKET_IFNAME", "nope0"}});
   EXPECT_EQ(ill.status, 1) << ill.said;
   EXPECT_THAT(ill.said, AllOf(ContainsRegex("error +[^\n]*NCCL_SOCKET_IFNAME=nope0"),
                               Not(HasSubstr("NCCL sums 64 MiB at"))));
