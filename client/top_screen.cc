@@ -183,6 +183,11 @@ void AddJob(const wire::JobStatus& job, Lines& lines) {
                               load.used_pages(), load.cached_pages(), load.total_pages(),
                               replica.has_decode() ? Short(step.measured_seconds()) : "-",
                               replica.has_decode() ? Short(step.predicted_seconds()) : "-"));
+    if (replica.has_prompt()) {
+      const wire::PromptComparison& prompt = replica.prompt();
+      lines.Add(absl::StrFormat("%64s  %9s  %9s", "with prompts", Short(prompt.measured_seconds()),
+                                Short(prompt.predicted_seconds())));
+    }
   }
   if (job.ranks_size() == 0) return;
   lines.Add("  rank  host              state       heard  comp# trans= bubbl~  wait.",

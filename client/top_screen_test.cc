@@ -63,6 +63,8 @@ wire::ClusterStatus Status() {
   replica.mutable_load()->set_cached_tokens(100);
   replica.mutable_decode()->set_measured_seconds(0.0025);
   replica.mutable_decode()->set_predicted_seconds(0.002);
+  replica.mutable_prompt()->set_measured_seconds(0.0123);
+  replica.mutable_prompt()->set_predicted_seconds(0.011);
   wire::JobStatus& over = *status.add_jobs();
   over.set_job_id("dead");
   over.set_state("lost");
@@ -84,6 +86,7 @@ TEST(ScreenTest, AllOfItInWordsAndNumbers) {
   EXPECT_THAT(lines, Contains("job 5f0c: serving, tp=2,pp=1,dp=1 of bard, 2 of 2 ranks"));
   EXPECT_THAT(lines, Contains("        0     123.4        3        0       25       35      100"
                               "     2.5 ms       2 ms"));
+  EXPECT_THAT(lines, Contains(std::string(52, ' ') + "with prompts    12.3 ms      11 ms"));
   EXPECT_THAT(lines, Contains("     0  node0             ready      250 ms    50%    10%    25%"
                               "    15%  ######=~~~.."));
   EXPECT_THAT(lines, Contains("     1  node1             loading    250 ms"));

@@ -234,13 +234,14 @@ function rankTable(job) {
 }
 
 function replicaTable(job) {
-  return table(["Replica", "Tokens/s", "Running", "Waiting", "Pages used", "cached", "of", "Decode step", "Predicted", "Preempted"],
+  return table(["Replica", "Tokens/s", "Running", "Waiting", "Pages used", "cached", "of", "Decode step", "Predicted",
+    "Prompt step", "Predicted", "Preempted"],
     (job.replicas ?? []).map((replica) => {
       const load = replica.load ?? {};
-      const step = replica.decode;
+      const times = (step) => (step ? [seconds(step.measured_seconds), seconds(step.predicted_seconds)] : ["–", "–"]);
       return [replica.replica, count(replica.tokens_per_second), count(num(load.running)), count(num(load.waiting)),
         count(num(load.used_pages)), count(num(load.cached_pages)), count(num(load.total_pages)),
-        step ? seconds(step.measured_seconds) : "–", step ? seconds(step.predicted_seconds) : "–",
+        ...times(replica.decode), ...times(replica.prompt),
         count(num(load.preemptions_swapped) + num(load.preemptions_recomputed))];
     }));
 }
