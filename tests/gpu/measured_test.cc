@@ -78,6 +78,12 @@ class MeasuredTest : public ::testing::Test {
   }
 };
 
+// Bytes a second of the largest result.
+double LargestRate(const ExchangeCurve& curve) {
+  return static_cast<double>(curve.times.back().bytes) /
+         absl::ToDoubleSeconds(curve.times.back().time);
+}
+
 TEST_F(MeasuredTest, ACardDoesWhatItsClocksLetIt) {
   const topology::Host host = Probe(1);
   const auto card =
@@ -98,7 +104,8 @@ TEST_F(MeasuredTest, ACardDoesWhatItsClocksLetIt) {
     most = std::max(most, product.operations_per_s);
     if (product.rows != 1) continue;
     ++single_rows;
-    EXPECT_THAT(product.operations_per_s / MemoryPeak(), AllOf(Gt(0.4), Lt(1.05)));
+    // Caches keep some of what is read again.
+    EXPECT_THAT(product.operations_per_s / MemoryPeak(), AllOf(Gt(0.4), Lt(1.2)));
   }
   EXPECT_GE(single_rows, 1);
   EXPECT_THAT(most / ProductPeak(), AllOf(Gt(0.4), Lt(1.0)));
@@ -138,15 +145,17 @@ TEST_F(TwoCardsTest, ExchangesAreThoseOfTheWayThatIsTaken) {
     ASSERT_FALSE(fast->times.empty() || slow->times.empty());
     EXPECT_GT(fast->times.front().time, absl::Microseconds(1));
     EXPECT_GT(fast->times.back().time, fast->times.front().time);
-    EXPECT_GT(slow->times.back().time, 2 * fast->times.back().time)
-        << topology::ExchangeName(exchange);
+    EXPECT_GT(LargestRate(*fast), 2 * LargestRate(*slow)) << topology::ExchangeName(exchange);
   }
   ASSERT_NE(Find(direct, Exchange::kTokenReturn), nullptr);
-  ASSERT_FALSE(direct.links.empty());
+  // Of all paths, that between the two.
+  int measured = 0;
   for (const auto& [path, link] : direct.links) {
-    EXPECT_EQ(link.origin, Origin::kMeasured);
-    EXPECT_THAT(link.bytes_per_s, AllOf(Gt(3e9), Lt(1e12)));
+    if (link.origin != Origin::kMeasured) continue;
+    ++measured;
+    EXPECT_THAT(link.bytes_per_s, AllOf(Gt(3e9), Lt(500e9))) << topology::PathName(path);
   }
+  EXPECT_EQ(measured, 1);
 }
 
 TEST_F(TwoCardsTest, TheDoctorSumsThere) {
