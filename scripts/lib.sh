@@ -165,15 +165,16 @@ memory_mib() {
 }
 
 # Flags of every command that builds, in $bazel_flags. The largest files take about 1 GiB to compile; a quarter of the memory
-# stays for Bazel's server and everybody else. What runs at once is bound by cores: jobs are more, so that those that wait for
-# cores (a test of two) keep none from others that are free.
+# stays for Bazel's server and everybody else. One more runs at once than there are cores, since tests that start programs mostly
+# wait for them; a test of time is tagged cpu:4, and has a small machine for itself. Jobs are more, so that those that wait for
+# cores keep none from others that are free.
 bazel_limits() {
   local mib jobs
   mib=$(memory_mib)
   jobs=$(nproc)
   ((jobs * 1024 <= mib)) || jobs=$((mib / 1024 > 0 ? mib / 1024 : 1))
   bazel_flags=(
-    "--jobs=$((jobs * 4))" "--local_cpu_resources=$jobs" "--local_ram_resources=$((mib * 3 / 4))"
+    "--jobs=$((jobs * 4))" "--local_cpu_resources=$((jobs + 1))" "--local_ram_resources=$((mib * 3 / 4))"
     "--disk_cache=${SKEIN_BAZEL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/skein-bazel}"
     --show_result=0 "--ui_event_filters=-info,-debug"
   )

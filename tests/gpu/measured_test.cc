@@ -138,22 +138,21 @@ class TwoCardsTest : public MeasuredTest {
 TEST_F(TwoCardsTest, ExchangesAreThoseOfTheWayThatIsTaken) {
   const topology::Host direct = Probe(2);
   const topology::Host by_host = Probe(2, {"--device-comm=host"});
-  for (const Exchange exchange : {Exchange::kAllReduce, Exchange::kAllGather}) {
-    const ExchangeCurve* const fast = Find(direct, exchange);
-    const ExchangeCurve* const slow = Find(by_host, exchange);
-    ASSERT_TRUE(fast != nullptr && slow != nullptr) << topology::ExchangeName(exchange);
-    ASSERT_FALSE(fast->times.empty() || slow->times.empty());
-    EXPECT_GT(fast->times.front().time, absl::Microseconds(1));
-    EXPECT_GT(fast->times.back().time, fast->times.front().time);
-    EXPECT_GT(LargestRate(*fast), 2 * LargestRate(*slow)) << topology::ExchangeName(exchange);
-  }
-  ASSERT_NE(Find(direct, Exchange::kTokenReturn), nullptr);
-  // Of all paths, that between the two.
+  const ExchangeCurve* const fast = Find(direct, Exchange::kAllReduce);
+  const ExchangeCurve* const slow = Find(by_host, Exchange::kAllReduce);
+  ASSERT_TRUE(fast != nullptr && slow != nullptr);
+  EXPECT_GT(fast->times.front().time, absl::Microseconds(1));
+  EXPECT_GT(fast->times.back().time, fast->times.front().time);
+  EXPECT_GT(LargestRate(*fast), 4 * LargestRate(*slow));
+  // Hosts gather, whatever GPUs have between them.
+  EXPECT_NE(Find(direct, Exchange::kAllGather), nullptr);
+  EXPECT_NE(Find(direct, Exchange::kTokenReturn), nullptr);
+  // Of all paths that between the two; NVLink's is of one of its links.
   int measured = 0;
   for (const auto& [path, link] : direct.links) {
     if (link.origin != Origin::kMeasured) continue;
     ++measured;
-    EXPECT_THAT(link.bytes_per_s, AllOf(Gt(3e9), Lt(500e9))) << topology::PathName(path);
+    EXPECT_THAT(link.bytes_per_s, AllOf(Gt(0.5e9), Lt(500e9))) << topology::PathName(path);
   }
   EXPECT_EQ(measured, 1);
 }
