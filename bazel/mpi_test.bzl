@@ -23,5 +23,5 @@ def mpi_cc_test(name, srcs, deps, ranks, data = [], size = "small", timeout = No
             args = [str(n), "$(rootpath :%s_bin)" % name],
             data = [":%s_bin" % name, "//tests/mpi:mpirun"] + data,
             env = env,
-            tags = tags + ["cpu:2"],
+            tags = tags + ["cpu:4"],
         )

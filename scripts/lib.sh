@@ -169,12 +169,12 @@ memory_mib() {
 # wait for them; a test of time is tagged cpu:4, and has a small machine for itself. Jobs are more, so that those that wait for
 # cores keep none from others that are free.
 bazel_limits() {
-  local mib jobs
+  local mib slots
   mib=$(memory_mib)
-  jobs=$(nproc)
-  ((jobs * 1024 <= mib)) || jobs=$((mib / 1024 > 0 ? mib / 1024 : 1))
+  slots=$(($(nproc) + 1))
+  ((slots * 1024 <= mib)) || slots=$((mib / 1024 > 0 ? mib / 1024 : 1))
   bazel_flags=(
-    "--jobs=$((jobs * 4))" "--local_cpu_resources=$((jobs + 1))" "--local_ram_resources=$((mib * 3 / 4))"
+    "--jobs=$((slots * 4))" "--local_cpu_resources=$slots" "--local_ram_resources=$((mib * 3 / 4))"
     "--disk_cache=${SKEIN_BAZEL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/skein-bazel}"
     --show_result=0 "--ui_event_filters=-info,-debug"
   )

@@ -48,7 +48,7 @@ config=()
 gpu_programs=()
 if [[ -n $cuda ]]; then
   config=(--config=cuda "--define=cuda_archs=$archs")
-  mapfile -t gpu_programs < <(awk '!/^#/ && $2 != "worker/worker" && !seen[$2]++ {print $2}' tests/gpu/programs.txt)
+  mapfile -t gpu_programs < <(awk '!/^#/ && $2 !~ /^(worker\/worker|client\/skein)$/ && !seen[$2]++ {print $2}' tests/gpu/programs.txt)
   for program in "${gpu_programs[@]}"; do programs+=("//${program%/*}:${program##*/}"); done
   programs+=(//kernels/cuda:libskein_cuda.so)
 fi

@@ -171,7 +171,9 @@ int main(int argc, char** argv) {
          "--probe,!--no-probe", probe,
          "before the rank attaches, measure what its host does in a second, for plans, where that "
          "was not measured before and nobody serves there (default, unless SKEIN_NO_PROBE is set; "
-         "it takes some seconds); off: plans go by what was measured before, or by assumptions")
+         "it takes some seconds); off, for one rank or all: plans go by what was measured before, "
+         "or "
+         "by assumptions")
       ->default_str(probe ? "true" : "false");
   app.add_option("--figures", options.figures_file,
                  "take what hosts do in a second from this file, of `worker probe` or `skein topo "

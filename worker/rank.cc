@@ -100,6 +100,7 @@ class Rank {
         RankDevice device,
         FindDevice(mpi_, options_.backend == "reference" ? DeviceKind::kCpu : options_.device,
                    options_.oversubscribe_devices));
+    SKEIN_RETURN_IF_ERROR(AgreeOnKind(mpi_.world(), device));
     const bool gpu = device.device.kind == DeviceKind::kCuda;
     if (gpu) LeaveOneCore();
     // All that the launcher gave the host's ranks together, not what is near one's GPU.

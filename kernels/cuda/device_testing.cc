@@ -66,9 +66,11 @@ double MemoryPeak() {
 }
 
 double ProductPeak() {
-  // A multiprocessor's, a clock: 1,024 multiply-adds on Ampere, twice as many on Hopper.
-  const double operations = Attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 4096 : 2048;
-  return operations * 1e3 * Attribute(cudaDevAttrClockRate) * Multiprocessors();
+  // Multiply-adds of a multiprocessor, a clock: an H100's, an A100's, and those of 8.6 and 8.9.
+  const int32_t major = Attribute(cudaDevAttrComputeCapabilityMajor);
+  const int32_t minor = Attribute(cudaDevAttrComputeCapabilityMinor);
+  const double multiplies = major >= 9 ? 2048 : minor == 0 ? 1024 : 512;
+  return 2 * multiplies * 1e3 * Attribute(cudaDevAttrClockRate) * Multiprocessors();
 }
 
 absl::StatusOr<int64_t> FreeMemoryBytes() {

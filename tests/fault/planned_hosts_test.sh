@@ -91,7 +91,7 @@ python3 "$work/check.py" "$work/hosts.json" "$work/plan.json" || fail "another p
 start_script() {
   local host layout=${1%,dp=*} ranks
   ranks=$(wc -w <<<"$2")
-  "${plan[@]}" "${@:3}" --emit mpirun --interface=eth0 --port-range=41000-41020 >"$work/start.sh" || fail "no script for $1"
+  "${plan[@]}" "${@:3}" --emit mpirun --interface=eth0 >"$work/start.sh" || fail "no script for $1"
   # The network between hosts is what the script says, not what this test has set for its own jobs.
   on host1 env -u OMPI_MCA_btl_tcp_if_include -u OMPI_MCA_oob_tcp_if_include -u PRTE_MCA_prte_if_include SKEIN_NO_PROBE=1 \
     bash "$work/start.sh" >"$work/start.log" 2>&1 &
@@ -101,6 +101,7 @@ start_script() {
     skein status --wait=1s >"$work/status.log" 2>&1 && [[ $(grep -cE '^ +[0-9]+ +host[0-9] .* ready ' "$work/status.log") -eq $ranks ]] && break
     sleep 0.1
   done
+  [[ $(grep -cE '^ +[0-9]+ +host[0-9] .* ready ' "$work/status.log") -eq $ranks ]] || fail "not $ranks ranks serve $1"
   grep -q "plan $layout" "$work/status.log" || fail "$1 does not serve"
   for host in $2; do grep -qE "^ +[0-9]+ +$host .* ready " "$work/status.log" || fail "$1 does not serve on $host"; done
   generate ROMEO: 32 >"$work/answer" || fail "no answer of $1"
@@ -118,9 +119,9 @@ best = json.load(open(sys.argv[1]))["layouts"][0]
 print(best["layout"], *[shard["host"] for replica in best["replicas"] for stage in replica["stages"] for shard in stage["shards"]])
 PYTHON
 read -r best hosts <"$work/best"
-start_script "$best" "$hosts"
+start_script "$best" "$hosts" --port-range=41000-41199
 stop_script
-start_script tp=2,pp=2 "host1 host1 host2 host2" --layout=tp=2,pp=2
+start_script tp=2,pp=2 "host1 host1 host2 host2" --layout=tp=2,pp=2 --port-range=41000-41020
 for host in host1 host2; do
   # shellcheck disable=SC2016
   on "$host" sh -c 'tr "\0" "\n" </proc/$(pgrep -nx worker)/environ' | grep -x 'NCCL_SOCKET_IFNAME==eth0' >/dev/null || fail "NCCL would take any network on $host"

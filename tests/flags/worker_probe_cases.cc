@@ -22,6 +22,7 @@
 namespace skein::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -149,6 +150,12 @@ void Figures() {
   Process& lacking = cluster.StartJob(2, {"--figures=" + file});
   EXPECT_NE(lacking.Wait(absl::Seconds(20)).value_or(0), 0);
   EXPECT_THAT(lacking.Output(), HasSubstr(absl::StrCat("--figures: ", file, ": it has no rates")));
+
+  const std::string rank =
+      absl::StrCat(kWorker, " --coordinator=127.0.0.1:1 --orphan-timeout=1ms --device=cpu");
+  EXPECT_THAT(Said(Run("tests/mpi/mpirun.sh",
+                       absl::StrCat("1 ", rank, " --figures=", file, " : -np 1 ", rank))),
+              ContainsRegex(" --figures and rank 1 has Skein .*: start all ranks of a job with"));
 }
 
 // The JSON of one rank, which is its own world.

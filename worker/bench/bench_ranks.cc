@@ -90,6 +90,7 @@ absl::StatusOr<RankDevice> BenchRanks::Find(std::optional<DeviceKind> asked) {
   if (mpi_ == nullptr) return ChooseDevice({.asked = asked});
   SKEIN_ASSIGN_OR_RETURN(RankDevice device,
                          FindDevice(*mpi_, asked, options_.oversubscribe_devices));
+  SKEIN_RETURN_IF_ERROR(AgreeOnKind(mpi_->world(), device));
   if (device.device.kind != DeviceKind::kCuda) return device;
   SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> uuids,
                          comm::GatherStrings(mpi_->world(), device.uuid));

@@ -68,7 +68,7 @@ class ExchangeProbe {
 
   absl::StatusOr<ProbedExchanges> Run() {
     if (mpi_.size() == 1) return ProbedExchanges{};
-    SKEIN_RETURN_IF_ERROR(Open());
+    SKEIN_RETURN_IF_ERROR(comm::FirstError(mpi_.world(), Open()));
     SKEIN_ASSIGN_OR_RETURN(const bool crowded, SomeHostIsCrowded());
     for (const int size : places_.GroupSizes()) {
       SKEIN_RETURN_IF_ERROR(TimeGroups(size, /*alone=*/false));
@@ -222,13 +222,15 @@ class ExchangeProbe {
       return absl::OkStatus();
     };
     int count = kSums;
-    SKEIN_RETURN_IF_ERROR(make(count));
+    SKEIN_RETURN_IF_ERROR(comm::FirstError(mpi_.world(), make(count)));
     ExchangeCurve sums = like, gathers = like;
     sums.exchange = Exchange::kAllReduce;
     gathers.exchange = Exchange::kAllGather;
     for (const int64_t bytes : kSizes) {
       const int64_t rows = bytes / kLeastBytes;
-      if (bytes == kMostBytes && !is_gpu()) SKEIN_RETURN_IF_ERROR(make(count = kLongSums));
+      if (bytes == kMostBytes && !is_gpu()) {
+        SKEIN_RETURN_IF_ERROR(comm::FirstError(mpi_.world(), make(count = kLongSums)));
+      }
       SKEIN_ASSIGN_OR_RETURN(const Sampled both, Time(idle, [&] { return RunOnce(*with, rows); }));
       SKEIN_ASSIGN_OR_RETURN(const Sampled norms,
                              Time(idle, [&] { return RunOnce(*without, rows); }));
@@ -297,9 +299,12 @@ class ExchangeProbe {
     comm::Communicator* const next = group.groups.next.get();
     comm::Communicator* const hop = next != nullptr ? next : group.groups.previous.get();
     std::unique_ptr<Array> array;
-    if (hop != nullptr) {
+    const auto make = [&]() -> absl::Status {
+      if (hop == nullptr) return absl::OkStatus();
       SKEIN_ASSIGN_OR_RETURN(array, MakeArray(kSums, false, nullptr));
-    }
+      return absl::OkStatus();
+    };
+    SKEIN_RETURN_IF_ERROR(comm::FirstError(mpi_.world(), make()));
     ExchangeCurve curve = {.exchange = exchange, .ranks = 2};
     for (const int64_t bytes : kSizes) {
       const int calls = computes ? 1 : CallsOf(bytes);

@@ -14,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "base/bench/report.h"
 #include "base/status_macros.h"
 #include "base/view.h"
 #include "kernels/cpu/ceilings.h"

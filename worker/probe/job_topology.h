@@ -46,8 +46,9 @@ struct JobTopology {
   DeviceLock lock;        // of who serves; while it is there, nobody measures this device
 };
 
-// A call of all ranks. It measures, where it is to, unless somebody serves on one of the devices or
-// several ranks share one. Measurements that fail are no error: `says` tells. A file of figures
+// A call of all ranks, which compute on devices of one kind and have a file of figures all or none.
+// It measures, where each rank is to, unless somebody serves on one of the devices or several ranks
+// share one. Measurements that fail are no error: `says` tells. A file of figures
 // that cannot be read, or that lacks what is here, is one, the same on all ranks.
 absl::StatusOr<JobTopology> FindJobTopology(comm::MpiRuntime& mpi,
                                             const JobTopologyOptions& options);

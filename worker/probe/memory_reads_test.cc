@@ -58,13 +58,13 @@ TEST(TimeReadsTest, WhatDisturbsSomePassesCountsForNothing) {
 
 TEST(TimeReadsTest, TheLargestSpreadIsTold) {
   int calls = 0;
-  // The second working set's samples differ: passes of 3 ms, one a sample.
+  // The second working set's samples differ, however few: passes of 3 ms, one a sample.
   const auto slow = [&](int64_t bytes) {
     if (bytes == kMiB) return 4e9;
     const auto until = absl::Now() + absl::Milliseconds(3);
     while (absl::Now() < until) {
     }
-    return 1e9 * (++calls % 5 + 1);
+    return 1e9 * (1 << (++calls % 5));
   };
   EXPECT_GT(TimeReads({kMiB, 2 * kMiB}, 1, nullptr, slow).spread, 0.2);
   EXPECT_GT(TimeReads({2 * kMiB, kMiB}, 1, nullptr, slow).spread, 0.2);

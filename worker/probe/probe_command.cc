@@ -46,6 +46,7 @@ absl::Status Probe(const Options& options, const std::string& folder, comm::MpiR
   }
   SKEIN_ASSIGN_OR_RETURN(const RankDevice device,
                          FindDevice(mpi, options.device, /*oversubscribe=*/false));
+  SKEIN_RETURN_IF_ERROR(AgreeOnKind(mpi.world(), device));
   JobTopologyOptions find{.device = device,
                           .device_comm = options.device_comm,
                           .probing = Probing::kAlways,
