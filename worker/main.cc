@@ -172,8 +172,7 @@ int main(int argc, char** argv) {
          "before the rank attaches, measure what its host does in a second, for plans, where that "
          "was not measured before and nobody serves there (default, unless SKEIN_NO_PROBE is set; "
          "it takes some seconds); off, for one rank or all: plans go by what was measured before, "
-         "or "
-         "by assumptions")
+         "or by assumptions")
       ->default_str(probe ? "true" : "false");
   app.add_option("--figures", options.figures_file,
                  "take what hosts do in a second from this file, of `worker probe` or `skein topo "
