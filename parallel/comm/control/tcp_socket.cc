@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <random>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,9 @@ namespace {
 
 // A host that does not answer at one of its addresses costs no more than this.
 constexpr absl::Duration kConnectTimeout = absl::Seconds(2);
+// Of attempts at a range of ports, and how far from each other they are at most.
+constexpr int kRounds = 6;
+constexpr absl::Duration kApart = absl::Milliseconds(20);
 
 // OK when `fd` is ready for `events`, DeadlineExceeded later.
 absl::Status Await(int fd, short events, absl::Time deadline) {
@@ -123,10 +127,14 @@ OwnedFd::~OwnedFd() {
 
 absl::StatusOr<Listener> Listen(int backlog, const std::optional<PortRange>& ports) {
   if (!ports) return ListenAt(0, backlog);
-  for (int port = ports->first; port <= ports->last; ++port) {
-    // Two who bind at once both can, and one of them cannot listen.
-    absl::StatusOr<Listener> listener = ListenAt(port, backlog);
-    if (!absl::IsAlreadyExists(listener.status())) return listener;
+  std::minstd_rand random(std::random_device{}());
+  for (int round = 0; round < kRounds; ++round) {
+    for (int port = ports->first; port <= ports->last; ++port) {
+      absl::StatusOr<Listener> listener = ListenAt(port, backlog);
+      if (!absl::IsAlreadyExists(listener.status())) return listener;
+    }
+    // Two who bind a port at once both can, and then one of them, or neither, can listen there.
+    absl::SleepFor(kApart * std::uniform_real_distribution<double>()(random));
   }
   return absl::UnavailableError(absl::StrCat("all ports from ", ports->first, " to ", ports->last,
                                              " are taken by others: give more of them"));

@@ -2,7 +2,9 @@
 
 #include <sys/socket.h>
 
+#include <barrier>
 #include <future>
+#include <random>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -64,6 +66,32 @@ TEST(TcpSocket, ListensAtPortsOfARange) {
   SKEIN_ASSERT_OK_AND_ASSIGN(const Listener next, Listen(4, PortRange{first, first + 20}));
   EXPECT_GT(next.port, first);
   EXPECT_LE(next.port, first + 20);
+}
+
+// Leaders of replicas begin at the same time, each with as many ports as there are leaders.
+TEST(TcpSocket, WhoListensAtOnceGetsAPortEach) {
+  PortRange two;
+  const auto both_are_free = [&two] {
+    const auto first = Listen(1, two), second = Listen(1, two);
+    return first.ok() && second.ok();
+  };
+  std::minstd_rand random(std::random_device{}());
+  do {
+    two.first = 20000 + static_cast<int>(random() % 10000);
+    two.last = two.first + 1;
+  } while (!both_are_free());
+  for (int round = 0; round < 500; ++round) {
+    std::barrier begin(2);
+    const auto listen = [&] {
+      begin.arrive_and_wait();
+      return Listen(1, two);
+    };
+    auto other = std::async(std::launch::async, listen);
+    const absl::StatusOr<Listener> mine = listen(), theirs = other.get();
+    SKEIN_ASSERT_OK(mine);
+    SKEIN_ASSERT_OK(theirs);
+    EXPECT_NE(mine->port, theirs->port);
+  }
 }
 
 TEST(TcpSocket, TellsWhatItTried) {
