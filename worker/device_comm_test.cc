@@ -1,7 +1,6 @@
 #include "worker/device_comm.h"
 
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -86,21 +85,17 @@ TEST(WhyRefused, AGroupThatNcclRefusesGoesByTheHostsUnlessNcclIsAskedFor) {
 
 // One rank's NCCL is missing or too old: all ranks hear it in the same call, and nobody waits.
 TEST(AgreeOnNcclTest, ALoneRankWithoutNcclIsNamedToAll) {
-  const auto world = comm::MakeInProcessGroup(3, "world");
-  for (const auto& rank : world) rank->set_timeout(absl::Seconds(60));
   std::vector<absl::StatusOr<std::string>> agreed(3, absl::UnknownError(""));
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < 3; ++rank) {
-    ranks.emplace_back([&, rank] {
-      const RankDevice gpu = {.device = {.kind = DeviceKind::kCuda, .name = "H200"},
-                              .uuid = absl::StrCat(rank)};
-      agreed[rank] = AgreeOnNccl(*world[rank], DeviceComm::kAuto, gpu, [rank] {
-        return rank == 1 ? absl::FailedPreconditionError("NCCL is of version 2.27.7")
-                         : absl::OkStatus();
-      });
+  comm::OnRanks(3, [&](comm::Communicator& world) {
+    world.set_timeout(absl::Seconds(60));
+    const int rank = world.rank();
+    const RankDevice gpu = {.device = {.kind = DeviceKind::kCuda, .name = "H200"},
+                            .uuid = absl::StrCat(rank)};
+    agreed[rank] = AgreeOnNccl(world, DeviceComm::kAuto, gpu, [rank] {
+      return rank == 1 ? absl::FailedPreconditionError("NCCL is of version 2.27.7")
+                       : absl::OkStatus();
     });
-  }
-  for (std::thread& rank : ranks) rank.join();
+  });
   for (const auto& why : agreed) {
     SKEIN_ASSERT_OK(why);
     EXPECT_EQ(*why, "rank 1: NCCL is of version 2.27.7");
@@ -109,19 +104,15 @@ TEST(AgreeOnNcclTest, ALoneRankWithoutNcclIsNamedToAll) {
 
 TEST(AgreeOnNcclTest, SlicesExchangeByTheHostsMemory) {
   const auto agree = [](DeviceComm asked) {
-    const auto world = comm::MakeInProcessGroup(2, "world");
     std::vector<absl::StatusOr<std::string>> agreed(2, absl::UnknownError(""));
-    std::vector<std::thread> ranks;
-    for (int rank = 0; rank < 2; ++rank) {
-      ranks.emplace_back([&, rank] {
-        const RankDevice slice = {
-            .device = {.kind = DeviceKind::kCuda, .name = absl::StrCat("H200 MIG, MIG-", rank)},
-            .uuid = absl::StrCat(rank),
-            .mig = true};
-        agreed[rank] = AgreeOnNccl(*world[rank], asked, slice);
-      });
-    }
-    for (std::thread& rank : ranks) rank.join();
+    comm::OnRanks(2, [&](comm::Communicator& world) {
+      const int rank = world.rank();
+      const RankDevice slice = {
+          .device = {.kind = DeviceKind::kCuda, .name = absl::StrCat("H200 MIG, MIG-", rank)},
+          .uuid = absl::StrCat(rank),
+          .mig = true};
+      agreed[rank] = AgreeOnNccl(world, asked, slice);
+    });
     return agreed;
   };
   for (const auto& why : agree(DeviceComm::kAuto)) {

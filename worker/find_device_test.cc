@@ -1,8 +1,6 @@
 #include "worker/find_device.h"
 
-#include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,14 +22,10 @@ RankDevice Of(DeviceKind kind, const std::string& no_gpu = "") {
 }
 
 std::vector<absl::Status> Agree(const std::vector<RankDevice>& devices) {
-  const int size = static_cast<int>(devices.size());
-  const auto world = comm::MakeInProcessGroup(size, "world");
-  std::vector<absl::Status> told(size, absl::UnknownError(""));
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < size; ++rank) {
-    ranks.emplace_back([&, rank] { told[rank] = AgreeOnKind(*world[rank], devices[rank]); });
-  }
-  for (std::thread& rank : ranks) rank.join();
+  std::vector<absl::Status> told(devices.size(), absl::UnknownError(""));
+  comm::OnRanks(static_cast<int>(devices.size()), [&](comm::Communicator& world) {
+    told[world.rank()] = AgreeOnKind(world, devices[world.rank()]);
+  });
   return told;
 }
 

@@ -1,9 +1,7 @@
 #include "worker/job_identity.h"
 
-#include <memory>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/test_util.h"
@@ -21,27 +19,20 @@ const char* const kSecret = "0123456789abcdef";
 
 std::vector<absl::StatusOr<JobIdentity>> AgreeOnThree(
     std::vector<std::optional<JobIdentity>> given) {
-  std::vector<std::unique_ptr<comm::Communicator>> world = comm::MakeInProcessGroup(3, "world");
   std::vector<absl::StatusOr<JobIdentity>> agreed(3, absl::UnknownError(""));
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < 3; ++rank) {
-    ranks.emplace_back([&, rank] { agreed[rank] = AgreeOnJob(*world[rank], given[rank]); });
-  }
-  for (std::thread& rank : ranks) rank.join();
+  comm::OnRanks(3, [&](comm::Communicator& world) {
+    agreed[world.rank()] = AgreeOnJob(world, given[world.rank()]);
+  });
   return agreed;
 }
 
 TEST(CheckSameProgramTest, AllRanksAreToldWhoDiffersAndHow) {
   const auto check = [](std::vector<std::string> flags,
                         std::vector<std::string> versions = {"1", "1", "1"}) {
-    const auto world = comm::MakeInProcessGroup(3, "world");
     std::vector<absl::Status> told(3, absl::UnknownError(""));
-    std::vector<std::thread> ranks;
-    for (int rank = 0; rank < 3; ++rank) {
-      ranks.emplace_back(
-          [&, rank] { told[rank] = CheckSameProgram(*world[rank], versions[rank], flags[rank]); });
-    }
-    for (std::thread& rank : ranks) rank.join();
+    comm::OnRanks(3, [&](comm::Communicator& world) {
+      told[world.rank()] = CheckSameProgram(world, versions[world.rank()], flags[world.rank()]);
+    });
     return told;
   };
   for (const absl::Status& alike : check({"--a=1", "--a=1", "--a=1"})) SKEIN_EXPECT_OK(alike);

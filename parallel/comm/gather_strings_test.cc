@@ -1,10 +1,6 @@
 #include "parallel/comm/gather_strings.h"
 
-#include <functional>
-#include <memory>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "base/test_util.h"
 #include "gmock/gmock.h"
@@ -16,15 +12,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-void OnThreeRanks(const std::function<void(Communicator&)>& run) {
-  const auto world = MakeInProcessGroup(3, "world");
-  std::vector<std::thread> ranks;
-  for (const auto& rank : world) ranks.emplace_back([&, rank = rank.get()] { run(*rank); });
-  for (std::thread& rank : ranks) rank.join();
-}
-
 TEST(GatherStringsTest, TextsOfAnyLengthComeInRankOrder) {
-  OnThreeRanks([](Communicator& group) {
+  OnRanks(3, [](Communicator& group) {
     const std::string mine(10 * group.rank(), 'x');  // of rank 0: none
     SKEIN_ASSERT_OK_AND_ASSIGN(const auto all, GatherStrings(group, mine));
     EXPECT_THAT(all, ElementsAre("", std::string(10, 'x'), std::string(20, 'x')));
@@ -32,7 +21,7 @@ TEST(GatherStringsTest, TextsOfAnyLengthComeInRankOrder) {
 }
 
 TEST(FirstTextTest, AllHearTheFirstRankThatHasOne) {
-  OnThreeRanks([](Communicator& group) {
+  OnRanks(3, [](Communicator& group) {
     const std::string mine = group.rank() == 0 ? "" : "of " + std::to_string(group.rank());
     SKEIN_ASSERT_OK_AND_ASSIGN(const auto first, FirstText(group, mine));
     ASSERT_TRUE(first.has_value());

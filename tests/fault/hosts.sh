@@ -5,6 +5,7 @@
 #                                as root itself where $HOSTS_AS_ROOT is set
 #   add_host NAME ADDRESS        of 10.77.0.0/24; the test itself is at 10.77.0.1
 #   on NAME COMMAND...           as if logged in there
+#   slow_cable NAME RATE         800mbit, say
 #   unplug NAME, plug_in NAME    its cable
 #   $work/agent HOST COMMAND...  what mpirun takes for ssh: it works from any host, as sshd does
 # shellcheck shell=bash
@@ -99,5 +100,9 @@ on() {
   nsenter --target "$(cat "$work/$host.pid")" --net --uts --mount --pid -- sh -c 'cd "$0" && exec "$@"' "$PWD" "$@"
 }
 
+# Its cable carries no more than RATE, as tc writes it, of what it sends.
+slow_cable() { # NAME RATE
+  PATH=$PATH:/usr/sbin:/sbin on "$1" tc qdisc replace dev eth0 root tbf rate "$2" burst 128kb latency 20ms
+}
 unplug() { ip link set "to-$1" down; }
 plug_in() { ip link set "to-$1" up; }

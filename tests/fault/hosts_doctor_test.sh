@@ -7,11 +7,10 @@ set -euo pipefail
 enter_hosts "$@"
 
 bin=$PWD
-export PATH=$PATH:/usr/sbin:/sbin # of tc
 for i in 1 2 3; do
   host=host$i
   add_host "$host" "10.77.0.$((i + 1))"
-  on "$host" tc qdisc add dev eth0 root tbf rate 800mbit burst 128kb latency 20ms
+  slow_cable "$host" 800mbit
 done
 # shellcheck source=scripts/env.sh
 . "$bin/scripts/env.sh"
@@ -67,7 +66,7 @@ three_hosts() {
 }
 three_hosts
 grep -q 'ok *messages *hosts exchange' "$work/doctor" || fail "three alike hosts are not: $(cat "$work/doctor")"
-on host3 tc qdisc change dev eth0 root tbf rate 80mbit burst 128kb latency 20ms
+slow_cable host3 80mbit
 three_hosts
 grep -q 'warning *messages *host3 exchanges' "$work/doctor" || fail "a slow cable is not named: $(cat "$work/doctor")"
-on host3 tc qdisc change dev eth0 root tbf rate 800mbit burst 128kb latency 20ms
+slow_cable host3 800mbit

@@ -8,12 +8,11 @@ set -euo pipefail
 enter_hosts "$@"
 
 bin=$PWD
-export PATH=$PATH:/usr/sbin:/sbin # of tc
 for i in 1 2 3 4; do
   host=host$i
   add_host "$host" "10.77.0.$((i + 1))"
   # Some 100 MB/s: far less than what ranks of a host exchange by shared memory.
-  on "$host" tc qdisc add dev eth0 root tbf rate 800mbit burst 128kb latency 20ms
+  slow_cable "$host" 800mbit
 done
 # shellcheck source=scripts/env.sh
 . "$bin/scripts/env.sh"
@@ -69,7 +68,7 @@ stages = layouts[order.index("tp=2,pp=2,dp=1")]["replicas"][0]["stages"]
 assert [[shard["host"] for shard in stage["shards"]] for stage in stages] == [["host1"] * 2, ["host2"] * 2], stages
 PYTHON
 # Of three, one of which has a slow cable, each knows what a message takes at most.
-on host3 tc qdisc change dev eth0 root tbf rate 240mbit burst 128kb latency 20ms
+slow_cable host3 240mbit
 on host1 mpirun --host host1,host2,host3 -np 3 "${settings[@]}" "$bin/worker/worker" probe >"$work/three.json" 2>"$work/probe.log" || fail "no probe of three"
 cat >"$work/three.py" <<'PYTHON'
 import json, sys
@@ -82,10 +81,11 @@ for host in hosts["hosts"]:
     assert all(time["us"] > 1 for time in across["send_receive"]), host
 PYTHON
 python3 "$work/three.py" "$work/three.json" || fail "a host does not know what a message takes"
-on host3 tc qdisc change dev eth0 root tbf rate 800mbit burst 128kb latency 20ms
+slow_cable host3 800mbit
 plan=("$bin/client/skein" plan --model=checkpoints/bard --topology="$work/hosts.json")
 "${plan[@]}" --json >"$work/plan.json" || fail "no plan"
 python3 "$work/check.py" "$work/hosts.json" "$work/plan.json" || fail "another plan"
+ready_ranks() { grep -cE '^ +[0-9]+ +host[0-9] .* ready ' "$work/status.log"; }
 # A printed script serves as it stands. Its replicas may be jobs of their own.
 # usage: start_script LAYOUT "HOST_OF_A_RANK..." FLAG...
 start_script() {
@@ -98,10 +98,10 @@ start_script() {
   script=$!
   address=10.77.0.2:41000
   for _ in {1..300}; do
-    skein status --wait=1s >"$work/status.log" 2>&1 && [[ $(grep -cE '^ +[0-9]+ +host[0-9] .* ready ' "$work/status.log") -eq $ranks ]] && break
+    skein status --wait=1s >"$work/status.log" 2>&1 && [[ $(ready_ranks) -eq $ranks ]] && break
     sleep 0.1
   done
-  [[ $(grep -cE '^ +[0-9]+ +host[0-9] .* ready ' "$work/status.log") -eq $ranks ]] || fail "not $ranks ranks serve $1"
+  [[ $(ready_ranks) -eq $ranks ]] || fail "not $ranks ranks serve $1"
   grep -q "plan $layout" "$work/status.log" || fail "$1 does not serve"
   for host in $2; do grep -qE "^ +[0-9]+ +$host .* ready " "$work/status.log" || fail "$1 does not serve on $host"; done
   generate ROMEO: 32 >"$work/answer" || fail "no answer of $1"

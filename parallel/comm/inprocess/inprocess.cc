@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -254,6 +255,13 @@ std::vector<std::unique_ptr<Communicator>> MakeInProcessGroup(int size, std::str
     ranks.push_back(std::make_unique<InProcessCommunicator>(group, rank));
   }
   return ranks;
+}
+
+void OnRanks(int size, absl::FunctionRef<void(Communicator&)> body) {
+  const auto world = MakeInProcessGroup(size, "world");
+  std::vector<std::thread> ranks;
+  for (const auto& rank : world) ranks.emplace_back([&, rank = rank.get()] { body(*rank); });
+  for (std::thread& rank : ranks) rank.join();
 }
 
 }  // namespace skein::comm

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "parallel/comm/communicator.h"
 
 namespace skein::comm {
@@ -15,5 +16,9 @@ namespace skein::comm {
 //
 // Send copies and returns, unless 16 MiB to that rank are still to be received.
 std::vector<std::unique_ptr<Communicator>> MakeInProcessGroup(int size, std::string name);
+
+// Calls `body` for each rank of a new group, "world", a thread each, and returns when all have
+// returned.
+void OnRanks(int size, absl::FunctionRef<void(Communicator&)> body);
 
 }  // namespace skein::comm
