@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_util.h"
+#include "base/thread_name.h"
 
 namespace skein {
 namespace {
@@ -108,6 +109,7 @@ void ThreadPool::TakeTasksOf(int share, int thread) {
 }
 
 void ThreadPool::Work(int thread) {
+  NameThisThread("pool");
   uint32_t job = 0;
   while (!stop_.load(std::memory_order_acquire)) {
     AwaitChange(job_, job);

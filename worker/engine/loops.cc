@@ -17,6 +17,7 @@
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/status_util.h"
+#include "base/thread_name.h"
 #include "kernels/ops/backend.h"
 #include "worker/engine/step_order.h"
 #include "worker/engine/step_watch.h"
@@ -70,6 +71,7 @@ constexpr absl::Duration kPollInterval = absl::Microseconds(20);
 // Carries out orders, the next one as soon as it is there, until no more come or `deliver` returns
 // false. Steps end in their order.
 void ComputeOrders(Stage& stage, OrderQueue& orders, absl::FunctionRef<bool(StepResult)> deliver) {
+  NameThisThread("steps");
   while (true) {
     const bool idle = stage.under_way() == 0;
     std::optional<StepOrder> order = orders.Pop(/*wait=*/idle);
@@ -122,6 +124,7 @@ class Leader {
   }
 
   void ListenLoop() {
+    NameThisThread("listener");
     ThreadBeats::Beat* const beat =
         options_.beats == nullptr ? nullptr : options_.beats->Add("listener");
     while (true) {
