@@ -22,12 +22,23 @@ using topology::Topology;
 
 constexpr int kDefaultPort = 50051;
 constexpr int kDaemonPorts = 2;  // of a job: mpirun's, and its daemons'; srun's are Slurm's own
+// Who has four times the ports starts again at once: the kernel keeps those of a job that has ended
+// for a minute, and Open MPI waits for none.
+constexpr int kMostSpread = 4;
 
-// A coordinator that ends well has drained its jobs, which end by themselves.
+// A coordinator that ends well has drained its jobs, which end by themselves. Without jobs it would
+// serve nobody, and wait for ever.
 constexpr char kEnd[] = R"(
-# A signal ends a wait, and bash remembers how a job has ended.
-while kill -0 "$coordinator" 2>/dev/null; do wait "$coordinator" || true; done
+exec {pause}<> <(:)  # nothing comes of this pipe, and a signal is heard while it is read
 status=0
+while kill -0 "$coordinator" 2>/dev/null; do
+  if [[ -z $ending && $(jobs -pr) == "$coordinator" ]]; then
+    echo "$0: no job is left; what it printed is above" >&2
+    ending=1 status=1
+    kill "$coordinator"
+  fi
+  read -rt 1 -u "$pause" || true
+done
 wait "$coordinator" || status=$?
 trap 'kill $(jobs -p) 2>/dev/null || true' INT TERM
 ((status == 0)) || kill $(jobs -p) 2>/dev/null || true
@@ -123,7 +134,7 @@ class Script {
 
   absl::StatusOr<std::string> Make() {
     SKEIN_RETURN_IF_ERROR(CheckNames());
-    SKEIN_RETURN_IF_ERROR(CheckPorts());
+    SKEIN_RETURN_IF_ERROR(ShareOutPorts());
     SKEIN_RETURN_IF_ERROR(CheckCards());
     SKEIN_RETURN_IF_ERROR(CheckVisible());
     AddHead();
@@ -141,8 +152,11 @@ class Script {
  private:
   bool slurm() const { return task_.starter == Starter::kSlurm; }
   bool several_hosts() const { return hosts_.size() > 1; }
+  int DaemonPorts() const { return slurm() ? 0 : spread_ * kDaemonPorts; }
+  int ControlPortsOf(const Job& job) const { return spread_ * LeadersOf(job); }
+  int RankPortsOf(const Job& job) const { return spread_ * RanksOf(job); }
   int PortsOf(const Job& job) const {
-    return (slurm() ? 0 : kDaemonPorts) + LeadersOf(job) + RanksOf(job);
+    return DaemonPorts() + ControlPortsOf(job) + RankPortsOf(job);
   }
   const std::string& NameOf(int32_t host) const { return topology_.hosts[host].name; }
   // For a shell. Within a host nothing listens to others.
@@ -167,12 +181,15 @@ class Script {
     return absl::OkStatus();
   }
 
-  absl::Status CheckPorts() const {
+  absl::Status ShareOutPorts() {
     if (!task_.ports) return absl::OkStatus();
     int needed = 1;
     for (const Job& job : jobs_) needed += PortsOf(job);
     const int given = task_.ports->size();
-    if (given >= needed) return absl::OkStatus();
+    if (given >= needed) {
+      spread_ = std::min(kMostSpread, (given - 1) / (needed - 1));
+      return absl::OkStatus();
+    }
     return absl::InvalidArgumentError(absl::StrCat(
         "--port-range: it has ", FormatCount(given, "port"), ", and ", choice_.layout.ToString(),
         " takes ", needed,
@@ -306,7 +323,8 @@ class Script {
     absl::StrAppend(&text_,
                     " &\ncoordinator=$!\n"
                     "# The first signal lets it finish what it has begun, the second one ends it.\n"
-                    "trap 'kill \"$coordinator\" 2>/dev/null || true' INT TERM\n");
+                    "ending=''\n"
+                    "trap 'ending=1; kill \"$coordinator\" 2>/dev/null || true' INT TERM\n");
   }
 
   // CUDA_VISIBLE_DEVICES, which is not needed where a job has all of a host's, in its order.
@@ -332,9 +350,9 @@ class Script {
       absl::StrAppendFormat(&text_,
                             "OMPI_MCA_oob_tcp_dynamic_ipv4_ports=%1$d-%2$d "
                             "OMPI_MCA_oob_tcp_dynamic_ipv6_ports=%1$d-%2$d \\\n",
-                            port, port + kDaemonPorts - 1);
-      port += kDaemonPorts;
-      AddRankPorts(job, port + LeadersOf(job));
+                            port, port + DaemonPorts() - 1);
+      port += DaemonPorts();
+      AddRankPorts(job, port + ControlPortsOf(job));
     }
     absl::StrAppend(&text_, "mpirun");
     for (size_t i = 0; i < contexts.size(); ++i) {
@@ -360,7 +378,7 @@ class Script {
         &text_,
         "OMPI_MCA_btl_tcp_port_min_v4=%1$d OMPI_MCA_btl_tcp_port_range_v4=%2$d \\\n"
         "OMPI_MCA_btl_tcp_port_min_v6=%1$d OMPI_MCA_btl_tcp_port_range_v6=%2$d \\\n",
-        first, RanksOf(job));
+        first, RankPortsOf(job));
   }
 
   std::string TlsFlags() const {
@@ -375,9 +393,9 @@ class Script {
   }
 
   std::string ControlPorts(const Job& job, int first) const {
-    const int leaders = LeadersOf(job);
-    if (!task_.ports || leaders == 0) return "";
-    return absl::StrCat(" --control-ports=", first, "-", first + leaders - 1);
+    const int ports = ControlPortsOf(job);
+    if (!task_.ports || ports == 0) return "";
+    return absl::StrCat(" --control-ports=", first, "-", first + ports - 1);
   }
 
   // Ranks in their order, by a list of hosts: a job step has all of its hosts' cores and GPUs.
@@ -394,7 +412,7 @@ class Script {
     }
     const std::string list = absl::StrCat("\"$folder\"/job", jobs_added_++);
     absl::StrAppend(&text_, "printf '%s\\n' ", absl::StrJoin(hosts, " "), " >", list, "\n");
-    if (task_.ports) AddRankPorts(job, port + LeadersOf(job));
+    if (task_.ports) AddRankPorts(job, port + ControlPortsOf(job));
     absl::StrAppend(&text_, "SLURM_HOSTFILE=", list,
                     " srun --mpi=pmix --distribution=arbitrary --overlap "
                     "--overcommit \\\n  --kill-on-bad-exit=1 --cpu-bind=none --input=none --nodes=",
@@ -422,6 +440,7 @@ class Script {
   const std::vector<Job> jobs_;
   std::set<int32_t> hosts_;
   int32_t first_ = 0;  // host
+  int spread_ = 1;     // how many ports there are for each that is taken
   int jobs_added_ = 0;
   std::string text_;
 };

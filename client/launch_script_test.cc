@@ -162,6 +162,19 @@ TEST(LaunchScriptTest, PortsAreOfTheRangeAndNobodySharesOne) {
                               "OMPI_MCA_btl_tcp_port_min_v4=41009 "),
                     HasSubstr(" --coordinator=127.0.0.1:41000 --control-ports=41003-41003 &\n"),
                     HasSubstr(" --coordinator=127.0.0.1:41000 --control-ports=41008-41008 &\n")));
+  // Spare ones are for who starts again while the kernel still keeps some.
+  task.ports->last = 41020;  // 1 + 2 * 2 * (2 + 1 + 2)
+  EXPECT_THAT(Script(box, two, task),
+              AllOf(HasSubstr("\nOMPI_MCA_oob_tcp_dynamic_ipv4_ports=41001-41004 "
+                              "OMPI_MCA_oob_tcp_dynamic_ipv6_ports=41001-41004 \\\n"
+                              "OMPI_MCA_btl_tcp_port_min_v4=41007 "
+                              "OMPI_MCA_btl_tcp_port_range_v4=4 \\\n"),
+                    HasSubstr("\nOMPI_MCA_oob_tcp_dynamic_ipv4_ports=41011-41014 "),
+                    HasSubstr(" --control-ports=41005-41006 &\n"),
+                    HasSubstr(" --control-ports=41015-41016 &\n")));
+  task.ports->last = 42000;
+  EXPECT_THAT(Script(box, two, task),
+              HasSubstr("\nOMPI_MCA_oob_tcp_dynamic_ipv4_ports=41001-41008 "));
   task.ports->last = 41009;
   EXPECT_THAT(LaunchScript(box, two, task),
               StatusIs(absl::StatusCode::kInvalidArgument,
