@@ -8,6 +8,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/bench/report.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
 #include "parallel/cost/device_cost.h"
@@ -132,10 +133,6 @@ class LayerProbe {
       nothing.layers = layers;
       all.push_back({.shape = nothing, .decodes = {1}, .rounds = kRounds});
     }
-    all.push_back({.shape = kNarrow,
-                   .decodes = {1, kPassingRows},
-                   .rounds = kRounds,
-                   .samples = kPassingSamples});
     const size_t first_of_products = all.size();
     const auto add = [&](const ProbeShape& shape, DType dtype, int rounds, int32_t most_again) {
       all.push_back({.shape = shape,
@@ -146,7 +143,12 @@ class LayerProbe {
     };
     add(kSmall, DType::kBF16, kRounds, kMostAgain);
     add(kHalf, DType::kBF16, kRounds, kMostAgain);
-    const size_t wide = all.size();
+    // Each beside the other, since they are compared.
+    const size_t narrow = all.size();
+    all.push_back({.shape = kNarrow,
+                   .decodes = {1, kPassingRows},
+                   .rounds = kRounds,
+                   .samples = kPassingSamples});
     add(kMiddle, DType::kBF16, kRounds, kMostAgain);
     all.back().samples = kPassingSamples;
     for (const DType dtype : {DType::kF32, DType::kF16}) {
@@ -157,9 +159,10 @@ class LayerProbe {
     ProbeShape large = kLargeOnCpu;
     large.layers = std::max<int64_t>(1, LargeBytes() / LayerBytes(large, DType::kBF16));
     all.push_back({.shape = large, .decodes = {std::begin(kLargeRows), std::end(kLargeRows)}});
-    SKEIN_ASSIGN_OR_RETURN(const std::vector<ShapeTimes> times, Time(all));
+    SKEIN_ASSIGN_OR_RETURN(std::vector<ShapeTimes> times, Time(all));
     SetOverheads(times[0], times[1]);
-    SetPassing(times[first_of_products - 1], times[wide]);
+    SetPassing(times[narrow], times[narrow + 1]);
+    times.erase(times.begin() + narrow);
     AddProductsOfCores(absl::MakeConstSpan(times).subspan(first_of_products));
     return absl::OkStatus();
   }
@@ -178,20 +181,31 @@ class LayerProbe {
   // models that read and multiply as much differ by these alone. Layers of next to nothing are not
   // shared.
   void SetPassing(const ShapeTimes& narrow, const ShapeTimes& wide) {
-    const auto seconds_of = [](const ShapeTimes& times, int32_t rows) {
+    const auto rounds_of = [](const ShapeTimes& times, int32_t rows) {
       const auto point = std::find_if(times.points.begin(), times.points.end(),
                                       [rows](const auto& of) { return of.rows == rows; });
       // Without its output, which is twice as wide in one of them.
       const StepCost& cost = times.cost;
-      return point->seconds * cost.flops_per_row / (cost.flops_per_row + cost.flops_per_output);
+      std::vector<double> rounds = point->rounds;
+      for (double& seconds : rounds) {
+        seconds *= cost.flops_per_row / (cost.flops_per_row + cost.flops_per_output);
+      }
+      return rounds;
+    };
+    // Of a round both have what else the host did then.
+    const auto longer = [&](int32_t rows) {
+      std::vector<double> of_rounds = rounds_of(narrow, rows);
+      const std::vector<double> of_wide = rounds_of(wide, rows);
+      for (size_t i = 0; i < of_rounds.size(); ++i) of_rounds[i] -= of_wide[i];
+      return Median(std::move(of_rounds));
     };
     const auto passed = [](const ProbeShape& shape) {
       return static_cast<double>(shape.layers) *
              cost::PassedValues(ConfigOf(shape, DType::kBF16), /*tp_size=*/1);
     };
     const double values = passed(kNarrow) - passed(kMiddle);  // of a row
-    const double one = seconds_of(narrow, 1) - seconds_of(wide, 1);
-    const double many = seconds_of(narrow, kPassingRows) - seconds_of(wide, kPassingRows);
+    const double one = longer(1);
+    const double many = longer(kPassingRows);
     const double passing = std::max(0.0, (many - one) / (kPassingRows - 1));  // a row
     const double layer = (one - passing) / (kNarrow.layers - kMiddle.layers);
     if (passing > 0) rates_.passed_values_per_s = values / passing;

@@ -41,8 +41,11 @@ class TimedShape {
   ShapeTimes Times(bool is_gpu) && {
     ShapeTimes times{.steps = std::move(steps_), .cost = cost_};
     for (size_t i = 0; i < rows_.size(); ++i) {
+      std::vector<double> rounds;
+      for (const StepTime& round : rounds_[i]) rounds.push_back(round.seconds);
       const StepTime step = RoundThatCounts(std::move(rounds_[i]), is_gpu);
-      times.points.push_back({rows_[i], step.seconds, step.context, step.spread});
+      times.points.push_back(
+          {rows_[i], step.seconds, step.context, step.spread, std::move(rounds)});
     }
     return times;
   }

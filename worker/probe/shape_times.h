@@ -31,9 +31,10 @@ struct ShapeTimes {
   StepCost cost;
   struct Point {
     int32_t rows = 0;
-    double seconds = 0;  // the median of the round that counts
-    double context = 0;  // positions that a row attended to, on average
-    double spread = 0;   // of that round
+    double seconds = 0;          // the median of the round that counts
+    double context = 0;          // positions that a row attended to, on average
+    double spread = 0;           // of that round
+    std::vector<double> rounds;  // the median of each, as they came
   };
   std::vector<Point> points;  // decodes, then prompts
 };

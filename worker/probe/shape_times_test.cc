@@ -43,6 +43,12 @@ class ShapeTimesTest : public ::testing::Test {
   int meetings_ = 0;
 };
 
+std::vector<StepTime> StepsOf(const std::vector<double>& rounds) {
+  std::vector<StepTime> steps;
+  for (const double round : rounds) steps.push_back({.seconds = round});
+  return steps;
+}
+
 TEST_F(ShapeTimesTest, AllModelsAreTimedInEachRound) {
   ProbeShape deep = kShape;
   deep.layers = 2;
@@ -65,6 +71,8 @@ TEST_F(ShapeTimesTest, AllModelsAreTimedInEachRound) {
   EXPECT_EQ(times[0].points[2].rows, 16);
   EXPECT_EQ(times[0].points[3].rows, 32);
   EXPECT_EQ(times[0].points[3].context, 16);
+  EXPECT_EQ(times[0].points[1].rounds.size(), 2);
+  EXPECT_EQ(times[0].points[2].rounds.size(), 1);
   ASSERT_EQ(times[1].points.size(), 1);
   EXPECT_EQ(times[1].points[0].rows, 2);
   EXPECT_GT(times[1].cost.weight_bytes, times[0].cost.weight_bytes);
@@ -72,6 +80,7 @@ TEST_F(ShapeTimesTest, AllModelsAreTimedInEachRound) {
     for (const ShapeTimes::Point& point : of.points) {
       EXPECT_GT(point.seconds, 0);
       EXPECT_GT(point.context, 0);
+      EXPECT_EQ(point.seconds, RoundThatCounts(StepsOf(point.rounds), false).seconds);
     }
   }
 }
