@@ -35,11 +35,11 @@ constexpr ProbeShape kLargeOnCpu = {2048, 8192, 32, 64, 1};
 constexpr ProbeShape kSmall = {256, 768, 4, 64, 1};
 constexpr ProbeShape kHalf = {512, 1536, 8, 64, 1};
 constexpr ProbeShape kMiddle = {512, 1536, 8, 64, 2};
-// Its layers hold as many weights as kMiddle's. Its products are more, and pass more values.
-constexpr ProbeShape kNarrow = {256, 768, 4, 64, 8};
+// Its layers hold as many weights as kHalf's. Its products are more, and pass more values.
+constexpr ProbeShape kNarrow = {256, 768, 4, 64, 4};
 // Steps of both, which are compared.
 constexpr int32_t kPassingRows = 16;
-constexpr int kPassingSamples = 5;
+constexpr int kPassingSamples = 9;
 
 // Those that take unlike times to unpack; like ones stand in for the others (cost::OperationsPerS).
 constexpr DType kQuantized[] = {DType::kQ8_0, DType::kQ4_0, DType::kFp8, DType::kQ3_K,
@@ -142,15 +142,15 @@ class LayerProbe {
                      .most_again = most_again});
     };
     add(kSmall, DType::kBF16, kRounds, kMostAgain);
-    add(kHalf, DType::kBF16, kRounds, kMostAgain);
     // Each beside the other, since they are compared.
     const size_t narrow = all.size();
     all.push_back({.shape = kNarrow,
                    .decodes = {1, kPassingRows},
                    .rounds = kRounds,
                    .samples = kPassingSamples});
-    add(kMiddle, DType::kBF16, kRounds, kMostAgain);
+    add(kHalf, DType::kBF16, kRounds, kMostAgain);
     all.back().samples = kPassingSamples;
+    add(kMiddle, DType::kBF16, kRounds, kMostAgain);
     for (const DType dtype : {DType::kF32, DType::kF16}) {
       for (const ProbeShape& shape : {kSmall, kHalf}) add(shape, dtype, /*rounds=*/1, 0);
     }
@@ -203,11 +203,11 @@ class LayerProbe {
       return static_cast<double>(shape.layers) *
              cost::PassedValues(ConfigOf(shape, DType::kBF16), /*tp_size=*/1);
     };
-    const double values = passed(kNarrow) - passed(kMiddle);  // of a row
+    const double values = passed(kNarrow) - passed(kHalf);  // of a row
     const double one = longer(1);
     const double many = longer(kPassingRows);
     const double passing = std::max(0.0, (many - one) / (kPassingRows - 1));  // a row
-    const double layer = (one - passing) / (kNarrow.layers - kMiddle.layers);
+    const double layer = (one - passing) / (kNarrow.layers - kHalf.layers);
     if (passing > 0) rates_.passed_values_per_s = values / passing;
     for (topology::Overhead& overhead : rates_.overheads) {
       overhead.layer = std::max(overhead.layer, absl::Seconds(layer));
