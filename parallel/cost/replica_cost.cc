@@ -27,15 +27,6 @@ int64_t MeanContext(const Workload& workload) {
 
 int64_t RowsOf(const Replica& replica) { return CeilDiv(replica.sequences, replica.micro_batches); }
 
-// Of a micro-batch, by stage.
-std::vector<StageTime> DecodeTimes(const Replica& replica, const StageClock& clock) {
-  std::vector<StageTime> times;
-  for (size_t i = 0; i < replica.stages.size(); ++i) {
-    times.push_back(clock.OfDecodes(i, RowsOf(replica)));
-  }
-  return times;
-}
-
 absl::StatusOr<schedule::Timeline> Simulate(const Replica& replica, const StageClock& clock,
                                             const std::vector<StageTime>& times, int32_t steps,
                                             Receiver receiver) {
@@ -74,12 +65,12 @@ absl::StatusOr<schedule::Timeline> SimulateAsRanksWait(const Replica& replica,
 absl::Status PredictSteps(const Replica& replica, const StageClock& clock, ReplicaCost& cost) {
   const auto stages = static_cast<int32_t>(replica.stages.size());
   if (stages == 1) {
-    const StageTime time = clock.OfDecodes(0, replica.sequences);
+    const StageTime time = clock.OfDecodes(replica.sequences).front();
     cost.step = time.total();
     cost.exchange_share = absl::FDivDuration(time.exchange, cost.step);
     return absl::OkStatus();
   }
-  const std::vector<StageTime> times = DecodeTimes(replica, clock);
+  const std::vector<StageTime> times = clock.OfDecodes(RowsOf(replica));
   SKEIN_ASSIGN_OR_RETURN(const schedule::Timeline timeline,
                          SimulateAsRanksWait(replica, clock, times, kSteps));
   const schedule::SteadyState steady = schedule::FindSteadyState(timeline);
@@ -158,21 +149,18 @@ absl::Duration TimeFirstToken(const Replica& replica, const StageClock& clock,
 PromptTime TimePrompt(const Replica& replica, const StageClock& clock, const Workload& workload) {
   PromptTime time = {.first_token = TimeFirstToken(replica, clock, workload)};
   const int64_t piece = PieceRows(replica, StepRows(replica));
-  for (size_t i = 0; i < replica.stages.size(); ++i) {
-    absl::Duration busy;
-    for (int64_t before = 0; before < workload.prompt_tokens;) {
-      const int64_t rows = std::min(piece, workload.prompt_tokens - before);
-      const bool last = before + rows == workload.prompt_tokens;
-      busy += clock
-                  .Of(i, {.prompt_rows = rows,
-                          .prompts = 1,
-                          .prompt_context = before + rows / 2,
-                          .outputs = last ? 1 : 0})
-                  .total();
-      before += rows;
-    }
-    time.busy = std::max(time.busy, busy);
+  std::vector<absl::Duration> busy(replica.stages.size());
+  for (int64_t before = 0; before < workload.prompt_tokens;) {
+    const int64_t rows = std::min(piece, workload.prompt_tokens - before);
+    const bool last = before + rows == workload.prompt_tokens;
+    const std::vector<StageTime> times = clock.OfAll({.prompt_rows = rows,
+                                                      .prompts = 1,
+                                                      .prompt_context = before + rows / 2,
+                                                      .outputs = last ? 1 : 0});
+    for (size_t i = 0; i < busy.size(); ++i) busy[i] += times[i].total();
+    before += rows;
   }
+  time.busy = *std::max_element(busy.begin(), busy.end());
   return time;
 }
 
@@ -202,7 +190,7 @@ absl::StatusOr<schedule::Timeline> SimulateDecodes(const Topology& topology,
                                                    const ModelConfig& model, const Replica& replica,
                                                    const Workload& workload, int32_t steps) {
   const StageClock clock(topology, model, replica, MeanContext(workload));
-  return SimulateAsRanksWait(replica, clock, DecodeTimes(replica, clock), steps);
+  return SimulateAsRanksWait(replica, clock, clock.OfDecodes(RowsOf(replica)), steps);
 }
 
 absl::StatusOr<absl::Duration> DecodeStepTime(const Topology& topology, const ModelConfig& model,

@@ -419,6 +419,41 @@ TEST(ReplicaCostTest, LayersOfSharedCoresTakeLongerToBeginAndToPassValues) {
   EXPECT_NEAR(step_ms(1, 0.5), 2 * (5 + 32 * 2), 0.1);
 }
 
+// Four stages have two cores; layers take 1 ms of one.
+TEST(ReplicaCostTest, StagesLeaveEachOtherTheCoresThatTheyDoNotNeed) {
+  Topology box;
+  box.hosts = {{.name = "box", .cores = 2, .memory_bytes = int64_t{1} << 36}};
+  topology::DeviceRates& rates = box.hosts[0].core_rates;
+  rates.reads = {{1 << 24, 1e15, 1e15}};
+  rates.products = {{DType::kF32, 0, 1, 1e18}};
+  rates.overheads = {{1, absl::ZeroDuration(), absl::Milliseconds(1)}};
+  box.hosts[0].links = {
+      {topology::Path::kSelf, {topology::Origin::kMeasured, absl::ZeroDuration(), 1e12}}};
+  Replica replica = Even(1, 4, 4);
+  for (Stage& stage : replica.stages) {
+    stage.sites = {{0, -1}};
+    stage.share = {.of_a_core = 0.5, .together = true};
+  }
+  const auto step_ms = [&](const std::vector<int64_t>& layers) {
+    for (size_t i = 0; i < layers.size(); ++i) replica.stages[i].layers = {0, layers[i]};
+    return absl::ToDoubleMilliseconds(
+        PredictReplica(box, Llama8B(), replica, {1, 1, 4}).value_or(ReplicaCost{}).step);
+  };
+  EXPECT_NEAR(step_ms({8, 8, 8, 8}), 4 * 16, 0.1);
+  // Both cores are busy all the time with 32 layers of 4 micro-batches.
+  EXPECT_NEAR(step_ms({6, 6, 6, 14}), 4 * 16, 0.1);
+  // A thread has one core at most.
+  EXPECT_NEAR(step_ms({2, 2, 2, 26}), 4 * 26, 0.1);
+  // Stages on another host have cores of their own.
+  box.hosts.push_back(box.hosts[0]);
+  box.fabric.link = {topology::Origin::kMeasured, absl::ZeroDuration(), 1e12};
+  replica.stages[3].sites = {{1, -1}};
+  replica.stages[3].share.of_a_core = 1;
+  EXPECT_NEAR(step_ms({6, 6, 6, 14}), 4 * 14, 0.1);
+  replica.stages[3].share.of_a_core = 0.5;
+  EXPECT_NEAR(step_ms({6, 6, 6, 14}), 4 * 28, 0.1);
+}
+
 // In turns of 4 ms, two ranks read 15.0 GB in 1.5 ms, and in 3 ms what the other one has put out
 // of caches.
 TEST(ReplicaCostTest, TurnsBeginWithWhatOthersHavePutOutOfCaches) {

@@ -220,6 +220,32 @@ StageTime StageClock::Of(size_t index, const Batch& batch) const {
   return time;
 }
 
+std::vector<StageTime> StageClock::OfAll(const Batch& batch) const {
+  const std::vector<Stage>& stages = replica_.stages;
+  std::vector<StageTime> times;
+  for (size_t i = 0; i < stages.size(); ++i) times.push_back(Of(i, batch));
+  const std::vector<StageTime> alike = times;  // with equal shares
+  const auto shares_cores = [&](size_t i, size_t j) {
+    return stages[i].share.of_a_core < 1 && stages[j].share.of_a_core < 1 &&
+           stages[i].sites.front().host == stages[j].sites.front().host;
+  };
+  for (size_t i = 0; i < stages.size(); ++i) {
+    absl::Duration all;
+    double threads = 0;
+    for (size_t j = 0; j < stages.size(); ++j) {
+      if (!shares_cores(i, j)) continue;
+      const double of_stage = ShardsOf(stages[j]) * stages[j].share.threads;
+      all += alike[j].compute * of_stage;
+      threads += of_stage;
+    }
+    if (threads == 0) continue;
+    // No thread has more than a core.
+    const absl::Duration least = alike[i].compute * stages[i].share.of_a_core;
+    times[i].compute = std::min(alike[i].compute, std::max(least, all / threads));
+  }
+  return times;
+}
+
 absl::Duration StageClock::Hop(int64_t rows, Receiver receiver) const {
   absl::Duration longest;
   for (size_t i = 1; i < replica_.stages.size(); ++i) {

@@ -76,9 +76,13 @@ class StageClock {
              const Replica& replica, int64_t context)
       : topology_(topology), model_(model), replica_(replica), context_(context) {}
 
+  // With its share of its cores alone.
   StageTime Of(size_t stage, const Batch& batch) const;
-  StageTime OfDecodes(size_t stage, int64_t rows) const {
-    return Of(stage, {.decodes = rows, .context = context_, .outputs = rows});
+  // Of all stages, each of which works on such a batch. Those that share cores leave each other
+  // what they do not need: the slowest of them have more than their share.
+  std::vector<StageTime> OfAll(const Batch& batch) const;
+  std::vector<StageTime> OfDecodes(int64_t rows) const {
+    return OfAll({.decodes = rows, .context = context_, .outputs = rows});
   }
 
   // The longest way between two stages, activations of `rows`.

@@ -43,22 +43,19 @@ std::vector<schedule::MicroBatch> Feeding(const std::vector<Batch>& batches, int
 // A batch's times, by stage; most batches of steps are alike.
 class BatchTimes {
  public:
-  BatchTimes(const StageClock& clock, int32_t stages) : clock_(clock), stages_(stages) {}
+  explicit BatchTimes(const StageClock& clock) : clock_(clock) {}
 
   const std::vector<absl::Duration>& Of(const Batch& batch) {
     for (const auto& [known, times] : known_) {
       if (known == batch) return times;
     }
     std::vector<absl::Duration>& times = known_.emplace_back(batch, 0).second;
-    for (int32_t stage = 0; stage < stages_; ++stage) {
-      times.push_back(clock_.Of(stage, batch).total());
-    }
+    for (const StageTime& time : clock_.OfAll(batch)) times.push_back(time.total());
     return times;
   }
 
  private:
   const StageClock& clock_;
-  const int32_t stages_;
   std::deque<std::pair<Batch, std::vector<absl::Duration>>> known_;
 };
 
@@ -103,7 +100,7 @@ absl::StatusOr<absl::Duration> StepTime(const topology::Topology& topology,
   const StageClock clock(topology, model, replica, context);
   const std::vector<Batch> batches = CutStep(replica, rows);
   const auto stages = static_cast<int32_t>(replica.stages.size());
-  BatchTimes times(clock, stages);
+  BatchTimes times(clock);
   if (stages == 1) {
     absl::Duration time;
     for (const Batch& batch : batches) time += times.Of(batch).front();
