@@ -26,8 +26,8 @@ constexpr int kDaemonPorts = 2;  // of a job: mpirun's, and its daemons'; srun's
 // for a minute, and Open MPI waits for none.
 constexpr int kMostSpread = 4;
 
-// A coordinator that ends well has drained its jobs, which end by themselves. Without jobs it would
-// serve nobody, and wait for ever.
+// A coordinator that ends well has drained its jobs, which end by themselves within seconds.
+// Without jobs it would serve nobody, and wait for ever.
 constexpr char kEnd[] = R"(
 exec {pause}<> <(:)  # nothing comes of this pipe, and a signal is heard while it is read
 status=0
@@ -41,7 +41,12 @@ while kill -0 "$coordinator" 2>/dev/null; do
 done
 wait "$coordinator" || status=$?
 trap 'kill $(jobs -p) 2>/dev/null || true' INT TERM
-((status == 0)) || kill $(jobs -p) 2>/dev/null || true
+# Ranks that it has not heard of yet would look for it.
+for ((tenths = status == 0 ? 100 : 0; tenths > 0; --tenths)); do
+  [[ -n $(jobs -pr) ]] || break
+  read -rt 0.1 -u "$pause" || true
+done
+kill $(jobs -p) 2>/dev/null || true
 while [[ -n $(jobs -pr) ]]; do wait || true; done
 exit "$status"
 )";

@@ -64,16 +64,18 @@ std::string Variable(const char* name) {
 
 // The files of the flags, or of the environment where there are no flags. Returns the exit code
 // where they do not serve, and says why.
+int FindTls(MutualTlsFiles& files) {
+  if (files.given()) return kExitOk;
+  files = {Variable("SKEIN_TLS_CERT"), Variable("SKEIN_TLS_KEY"), Variable("SKEIN_TLS_CA")};
+  const int set = !files.certificate.empty() + !files.key.empty() + !files.ca.empty();
+  if (set == 0 || set == 3) return kExitOk;
+  std::fputs("skein: of SKEIN_TLS_CERT, SKEIN_TLS_KEY and SKEIN_TLS_CA all are set, or none\n",
+             stderr);
+  return kExitUsage;
+}
+
 int LoadTls(MutualTlsFiles files, Endpoint& endpoint) {
-  if (!files.given()) {
-    files = {Variable("SKEIN_TLS_CERT"), Variable("SKEIN_TLS_KEY"), Variable("SKEIN_TLS_CA")};
-    if (files.certificate.empty() && files.key.empty() && files.ca.empty()) return kExitOk;
-    if (files.certificate.empty() || files.key.empty() || files.ca.empty()) {
-      std::fputs("skein: of SKEIN_TLS_CERT, SKEIN_TLS_KEY and SKEIN_TLS_CA all are set, or none\n",
-                 stderr);
-      return kExitUsage;
-    }
-  }
+  if (const int code = FindTls(files); code != kExitOk || !files.given()) return code;
   absl::StatusOr<MutualTls> loaded = LoadMutualTls(files, absl::Now());
   if (loaded.ok()) {
     endpoint.tls = *std::move(loaded);
@@ -280,6 +282,9 @@ int Main(int argc, char** argv) {
   }
   if (drain->parsed()) return Drain(endpoint, drain_flags);
   plan_flags.rank.topology.coordinator = topo_flags.topology.coordinator = endpoint;
+  if (plan->parsed() && plan_flags.rank.emit) {
+    if (const int code = FindTls(tls); code != kExitOk) return code;
+  }
   plan_flags.rank.launch.tls = tls;
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
     plan_flags.rank.topology.visible_devices = topo_flags.topology.visible_devices = visible;

@@ -383,9 +383,12 @@ absl::StatusOr<bool> RankLayouts(RankFlags flags, const std::string& model_name,
       std::vector<std::string>& told = flags.launch.coordinator_flags;
       told.insert(told.begin(), absl::StrCat("--context-length=", flags.task.context()));
     }
-    if (best.bounded) {  // a coordinator is told of no load
-      flags.launch.coordinator_flags.push_back(
-          absl::StrCat("--max-num-seqs=", best.replicas.front().sequences));
+    // A coordinator is told of no load, and has one bound for replicas that may be unlike.
+    if (best.bounded) {
+      const auto fewest =
+          std::min_element(best.replicas.begin(), best.replicas.end(),
+                           [](const auto& a, const auto& b) { return a.sequences < b.sequences; });
+      flags.launch.coordinator_flags.push_back(absl::StrCat("--max-num-seqs=", fewest->sequences));
     }
     SKEIN_ASSIGN_OR_RETURN(const std::string script, LaunchScript(topology, best, flags.launch));
     absl::PrintF("%s", script);

@@ -75,19 +75,18 @@ void PrintReplica(const cluster::v1::ReplicaStatus& replica) {
   if (replica.has_decode()) {
     const cluster::v1::DecodeComparison& decode = replica.decode();
     absl::PrintF(
-        "    a decode step: %.3g ms, of %.1f sequences at %.0f tokens; predicted: %.3g ms "
-        "(%+.0f%%)\n",
-        1e3 * decode.measured_seconds(), decode.rows(), decode.context(),
-        1e3 * decode.predicted_seconds(),
+        "    a decode step: %s, of %.1f sequences at %.0f tokens; predicted: %s (%+.0f%%)\n",
+        FormatMilliseconds(absl::Seconds(decode.measured_seconds())), decode.rows(),
+        decode.context(), FormatMilliseconds(absl::Seconds(decode.predicted_seconds())),
         100 * (decode.measured_seconds() / decode.predicted_seconds() - 1));
   }
   if (replica.has_prompt()) {
     const cluster::v1::PromptComparison& prompt = replica.prompt();
     absl::PrintF(
-        "    a step with prompts: %.3g ms, of %.1f tokens of these beside %.1f sequences; "
-        "predicted: %.3g ms (%+.0f%%)\n",
-        1e3 * prompt.measured_seconds(), prompt.rows(), prompt.decodes(),
-        1e3 * prompt.predicted_seconds(),
+        "    a step with prompts: %s, of %.1f tokens of these beside %.1f sequences; predicted: %s "
+        "(%+.0f%%)\n",
+        FormatMilliseconds(absl::Seconds(prompt.measured_seconds())), prompt.rows(),
+        prompt.decodes(), FormatMilliseconds(absl::Seconds(prompt.predicted_seconds())),
         100 * (prompt.measured_seconds() / prompt.predicted_seconds() - 1));
   }
 }

@@ -7,6 +7,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
+#include "base/units.h"
 
 namespace skein::coordinator {
 namespace {
@@ -88,10 +89,9 @@ std::string FormatComparison(const StepComparison& comparison) {
                                                  comparison.prompt_rows, comparison.decodes)
                                : absl::StrFormat("%.1f sequences at %.0f tokens",
                                                  comparison.decodes, comparison.context);
-  return absl::StrFormat("%.3g ms for a step of %s; predicted were %.3g ms (%+.0f%%)",
-                         absl::ToDoubleMilliseconds(comparison.measured), what,
-                         absl::ToDoubleMilliseconds(comparison.predicted),
-                         100 * comparison.excess());
+  return absl::StrFormat("%s for a step of %s; predicted were %s (%+.0f%%)",
+                         FormatMilliseconds(comparison.measured), what,
+                         FormatMilliseconds(comparison.predicted), 100 * comparison.excess());
 }
 
 std::optional<PredictionWatch::Remark> PredictionWatch::Minute::Add(const StepComparison& newest,
@@ -99,8 +99,12 @@ std::optional<PredictionWatch::Remark> PredictionWatch::Minute::Add(const StepCo
   const bool first = newest_.empty();
   newest_.push_back(newest);
   if (newest_.size() > kKept) newest_.pop_front();
-  const int64_t far = absl::c_count_if(
-      newest_, [&](const StepComparison& of) { return std::abs(of.excess()) > tolerance; });
+  // Too long for some time and too short for some other is no deviation with a cause.
+  const auto beyond = [&](double sign) {
+    return absl::c_count_if(
+        newest_, [&](const StepComparison& of) { return sign * of.excess() > tolerance; });
+  };
+  const int64_t far = std::max(beyond(1), beyond(-1));
   const bool warns = !warned_ && far >= kWarnFrom;
   warned_ = warns || (warned_ && far >= kStillFar);
   if (!first && !warns) return std::nullopt;
@@ -204,8 +208,8 @@ std::string LikelyCause(const StepComparison& comparison, bool measured, bool gp
            "rest; `worker probe` measures again, started as the job was, once that has ended";
   }
   if (comparison.host_time > 0.7 * comparison.measured) {
-    return absl::StrFormat("the thread that schedules needs %.3g ms a step",
-                           absl::ToDoubleMilliseconds(comparison.host_time));
+    return absl::StrFormat("the thread that schedules needs %s a step",
+                           FormatMilliseconds(comparison.host_time));
   }
   return gpus ? "a GPU of its hosts is slowed, shared, or has lost an NVLink, which `skein topo` "
                 "shows there"

@@ -148,6 +148,25 @@ TEST(PredictionWatchTest, AMinuteFarFromItsPredictionIsAWarningOnce) {
   }
 }
 
+// Nothing explains both, and their mean is near the prediction.
+TEST(PredictionWatchTest, StepsThatAreTooLongAndTooShortByTurnsAreNoWarning) {
+  Computing replica;
+  for (int i = 0; i < 100; ++i) {
+    replica.Seconds(1, absl::Milliseconds(14));
+    replica.Seconds(1, absl::Milliseconds(6));
+  }
+  EXPECT_EQ(replica.warnings(), 0);
+}
+
+TEST(PredictionWatchTest, LongStepsHaveNoExponents) {
+  EXPECT_EQ(FormatComparison({.steps = 1,
+                              .decodes = 4,
+                              .context = 100,
+                              .measured = absl::Milliseconds(2560),
+                              .predicted = absl::Milliseconds(2048)}),
+            "2560 ms for a step of 4.0 sequences at 100 tokens; predicted were 2048 ms (+25%)");
+}
+
 TEST(PredictionWatchTest, SecondsFarFromThePredictionAreNone) {
   Computing replica;
   for (int i = 0; i < 100; ++i) {

@@ -216,6 +216,10 @@ absl::Status CheckComplete(const topology::Topology& topology) {
           absl::StrCat("nothing is known of how fast the cores of host ", host.name, " are",
                        kWhereRatesComeFrom));
     }
+    if (of.gpus.empty() && host.memory_bytes == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("nothing is known of the memory of host ", host.name, kWhereRatesComeFrom));
+    }
   }
   return absl::OkStatus();
 }

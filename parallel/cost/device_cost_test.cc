@@ -220,7 +220,7 @@ TEST(DeviceCostTest, ProductsGoByWhatCachesHold) {
 TEST(DeviceCostTest, WhatLacksRatesIsNamed) {
   SKEIN_EXPECT_OK(CheckComplete(*topology::MakePreset("dgx-1v", 2)));
   Topology cores;
-  cores.hosts = {{.name = "box", .cores = 2}};
+  cores.hosts = {{.name = "box", .cores = 2, .memory_bytes = 1 << 30}};
   cores.hosts[0].core_rates = Rates();
   cores.hosts[0].links = {{topology::Path::kSelf, {.bytes_per_s = 1e9}}};
   SKEIN_EXPECT_OK(CheckComplete(cores));
@@ -234,6 +234,8 @@ TEST(DeviceCostTest, WhatLacksRatesIsNamed) {
   EXPECT_THAT(refusal(cores, [](auto& host) { host.name.clear(); }),
               HasSubstr("the name of the host: take those of a preset"));
   EXPECT_THAT(refusal(cores, [](auto& host) { host.cores = 0; }), HasSubstr("the cores of the"));
+  EXPECT_THAT(refusal(cores, [](auto& host) { host.memory_bytes = 0; }),
+              HasSubstr("the memory of host box: take those"));
   Topology unconnected = *topology::MakePreset("dgx-1v", 2);
   unconnected.fabric = {};
   EXPECT_THAT(refusal(unconnected, [](auto&) {}), HasSubstr("what connects 2 hosts: take those"));

@@ -211,6 +211,9 @@ Evidence EvidenceOf(const topology::Topology& topology) {
     if (host.interconnect.gpus.empty()) count(host.core_rates);
     for (const topology::Gpu& gpu : host.interconnect.gpus) count(gpu.rates);
   }
+  if (topology.hosts.size() > 1) {
+    evidence.measured &= topology.fabric.link.origin == topology::Origin::kMeasured;
+  }
   if (!evidence.measured) evidence.spread = 0;
   return evidence;
 }

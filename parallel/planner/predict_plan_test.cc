@@ -228,6 +228,7 @@ TEST(PredictionOfTest, SpreadIsThatOfWhatWasMeasured) {
   topology::Topology topology;
   topology.hosts.resize(2);
   for (topology::Host& host : topology.hosts) host.core_rates.origin = topology::Origin::kMeasured;
+  topology.fabric.link.origin = topology::Origin::kMeasured;
   topology.hosts[0].core_rates.spread = 0.03;
   topology.hosts[1].core_rates.spread = 0.07;
   const Prediction measured = PredictionOf(topology, {}, {});
@@ -247,6 +248,18 @@ TEST(PredictionOfTest, SpreadIsThatOfWhatWasMeasured) {
   EXPECT_EQ(PredictionOf(topology, {}, {}).spread, 0.02);
   topology.hosts[1].interconnect.gpus[1].rates.origin = topology::Origin::kModelled;
   EXPECT_FALSE(PredictionOf(topology, {}, {}).measured);
+}
+
+// What passes between hosts counts as much as what they are.
+TEST(EvidenceOfTest, ANetworkThatNobodyMeasuredIsAssumed) {
+  topology::Topology hosts = topology::TopologyOf(OneNode(1, 8 * kGiB, 1));
+  hosts.hosts[0].core_rates.origin = topology::Origin::kMeasured;
+  hosts.fabric.link.origin = topology::Origin::kModelled;
+  EXPECT_TRUE(EvidenceOf(hosts).measured);
+  hosts.hosts.push_back(hosts.hosts[0]);
+  EXPECT_FALSE(EvidenceOf(hosts).measured);
+  hosts.fabric.link.origin = topology::Origin::kMeasured;
+  EXPECT_TRUE(EvidenceOf(hosts).measured);
 }
 
 }  // namespace

@@ -153,8 +153,9 @@ class Search {
 
   // Whether any number of replicas works.
   bool SearchReplicas(int32_t tp, const std::vector<std::vector<Group>>& placed, int32_t pp) {
-    auto most = static_cast<int32_t>(
-        std::min<int64_t>(static_cast<int64_t>(placed.size()), task_.workload.concurrency));
+    auto most = static_cast<int32_t>(placed.size());
+    // One more than there are requests would idle; who asks for it gets it.
+    if (!task_.layout.dp_size) most = std::min<int64_t>(most, task_.workload.concurrency);
     if (most == 0) return false;
     if (task_.layout.dp_size) {
       if (*task_.layout.dp_size > most) {

@@ -379,6 +379,22 @@ TEST(SearchTest, TheSlowestReplicaTellsTheTimes) {
   EXPECT_GT(three.cost.prompt, 3 * one.cost.prompt);
 }
 
+// Who asks for replicas gets them, whatever load is planned for; of its own accord the search has
+// none that would idle.
+TEST(SearchTest, MoreReplicasThanRequestsAreThoseThatAreAskedFor) {
+  const Topology topology = *MakePreset("pcie-4");
+  SearchTask task = Task(2);
+  for (const Choice& choice : Search(topology, Llama8B(), task).choices) {
+    EXPECT_LE(choice.layout.dp_size, 2) << choice.layout.ToString();
+  }
+  task.layout = {.tp_size = 1, .pp_size = 1, .dp_size = 4};
+  const std::vector<Choice> asked = Search(topology, Llama8B(), task).choices;
+  ASSERT_EQ(asked.size(), 1);
+  EXPECT_EQ(asked.front().layout.dp_size, 4);
+  task.layout.dp_size = 5;
+  EXPECT_TRUE(Search(topology, Llama8B(), task).choices.empty());
+}
+
 // tp=4 gives a few percent more than tp=2, whose replicas are smaller; a few percent of noise in
 // either's links change nothing.
 TEST(SearchTest, LayoutsThatAreAlikeDoNotFlap) {

@@ -42,6 +42,13 @@ bool IsLoss(const absl::Status& status) {
   return status.ok() || absl::IsUnavailable(status) || absl::IsCancelled(status);
 }
 
+// Whether both have ranks do the same, whatever is expected of it and why it was chosen.
+bool DoTheSame(plan::Plan a, const plan::Plan& b) {
+  a.prediction = b.prediction;
+  a.reasons = b.reasons;
+  return a == b;
+}
+
 std::chrono::steady_clock::time_point SteadyNow() { return std::chrono::steady_clock::now(); }
 
 std::chrono::steady_clock::time_point SteadyTimeIn(absl::Duration duration) {
@@ -430,7 +437,7 @@ absl::Status Attachment::OnPlan(plan::Plan plan) {
       return absl::OkStatus();
     }
     // A new coordinator planned the job again: the shard that is loaded serves if it is the same.
-    if (plan != *plan_) {
+    if (!DoTheSame(plan, *plan_)) {
       return absl::FailedPreconditionError(
           absl::StrCat("a new coordinator made another plan for this job (", plan.layout.ToString(),
                        "), whose weights are loaded already (", plan_->layout.ToString(),

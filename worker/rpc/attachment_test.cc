@@ -412,8 +412,9 @@ TEST(AttachmentTest, APlanForAnotherDeviceIsRefused) {
   }
 }
 
-// The second coordinator plans as the first one did, and hears again that the shard is loaded; the
-// third one gives the job another part of the model, or fewer pages.
+// The second coordinator plans as the first one did, though it expects something else of it, and
+// hears again that the shard is loaded; the third one gives the job another part of the model, or
+// fewer pages.
 TEST(AttachmentTest, ANewCoordinatorMayOnlyRepeatThePlanThatIsLoaded) {
   plan::Plan layers = PlanOfOneRank();
   layers.ranks[0].layers = {0, 4};
@@ -433,7 +434,10 @@ TEST(AttachmentTest, ANewCoordinatorMayOnlyRepeatThePlanThatIsLoaded) {
     coordinators.BreakConnection();
 
     ASSERT_TRUE(coordinators.AwaitHeartbeatOf(2));
-    coordinators.SendPlan(PlanOfOneRank());
+    plan::Plan same = PlanOfOneRank();
+    same.prediction.output_tokens_per_s += 1;
+    same.reasons.emplace_back("Ranked by tokens a second.");
+    coordinators.SendPlan(same);
     ASSERT_TRUE(coordinators.AwaitReady());
     EXPECT_THAT(end.Await({}), IsOk());
     coordinators.BreakConnection();
