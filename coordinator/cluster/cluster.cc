@@ -125,17 +125,23 @@ absl::StatusOr<Cluster::JobNumber> Cluster::FindOrAddJob(const attach::Hello& he
 
 absl::StatusOr<Cluster::RankId> Cluster::Attach(const attach::Hello& hello,
                                                 std::shared_ptr<RankLink> link) {
-  MutexLock lock(&mutex_);
-  SKEIN_ASSIGN_OR_RETURN(const int32_t protocol, CheckClaim(hello));
-  SKEIN_ASSIGN_OR_RETURN(const JobNumber number, FindOrAddJob(hello, protocol));
-  Job& job = jobs_.at(number);
-  job.ranks[hello.rank] = {.state = Rank::State::kAttached,
-                           .hello = hello,
-                           .link = std::move(link),
-                           .last_heard = clock_->Now()};
-  spdlog::debug("job {}: {} has attached", job.id, RankName(hello));
-  if (job.AllRanksAre(Rank::State::kAttached)) PlanAndLoad(job);
-  return RankId{number, hello.rank};
+  RankId id;
+  {
+    MutexLock lock(&mutex_);
+    SKEIN_ASSIGN_OR_RETURN(const int32_t protocol, CheckClaim(hello));
+    SKEIN_ASSIGN_OR_RETURN(const JobNumber number, FindOrAddJob(hello, protocol));
+    id = {number, hello.rank};
+    Job& job = jobs_.at(number);
+    job.ranks[hello.rank] = {.state = Rank::State::kAttached,
+                             .hello = hello,
+                             .link = std::move(link),
+                             .last_heard = clock_->Now()};
+    spdlog::debug("job {}: {} has attached", job.id, RankName(hello));
+    if (!job.AllRanksAre(Rank::State::kAttached)) return id;
+    job.planning = true;
+  }
+  PlanAndLoad(id.job);
+  return id;
 }
 
 Rank* Cluster::FindLive(RankId id, Job** job) {
@@ -145,15 +151,29 @@ Rank* Cluster::FindLive(RankId id, Job** job) {
   return &found->second.ranks.at(id.rank);
 }
 
-void Cluster::PlanAndLoad(Job& job) {
+void Cluster::PlanAndLoad(JobNumber job_number) {
+  std::shared_ptr<const JobModel> model;
+  plan::Constraints constraints;
   std::vector<topology::RankReport> reports;
-  for (const auto& [number, rank] : job.ranks) {
-    reports.push_back({rank.hello.node, rank.hello.device, rank.hello.told});
+  {
+    MutexLock lock(&mutex_);
+    const Job& job = jobs_.at(job_number);
+    model = job.model;
+    constraints = model->constraints;
+    if (job.layout != plan::LayoutRequest()) constraints.layout = job.layout;
+    for (const auto& [number, rank] : job.ranks) {
+      reports.push_back({rank.hello.node, rank.hello.device, rank.hello.told});
+    }
   }
-  plan::Constraints constraints = job.model->constraints;
-  if (job.layout != plan::LayoutRequest()) constraints.layout = job.layout;
-  job.machine = topology::MachineFromRanks(reports);
-  auto planning = options_.planner(job.machine, job.model->facts, constraints);
+  topology::Machine machine = topology::MachineFromRanks(reports);
+  auto planning = options_.planner(machine, model->facts, constraints);
+
+  MutexLock lock(&mutex_);
+  const auto found = jobs_.find(job_number);
+  if (found == jobs_.end() || found->second.over()) return;  // its ranks have heard why
+  Job& job = found->second;
+  job.planning = false;
+  job.machine = std::move(machine);
   if (!planning.ok()) return Refuse(job, planning.status());
   job.plan = std::move(planning->plans.front());
   job.plan->job_id = job.id;
@@ -326,7 +346,7 @@ void Cluster::FindLost() {
       if (job.over()) {
         if (now - job.over_since < timeout) continue;
         std::exchange(rank.link, nullptr)->Close(absl::AbortedError(job.detail));
-      } else if (was_asleep) {
+      } else if (was_asleep || job.planning) {  // the thread that plans hears no heartbeats
         rank.last_heard = now;
         rank.steps.Restart(now);
         rank.heartbeat.threads.clear();

@@ -142,7 +142,8 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the rank, and its job in `job`; null when the job is over.
   Rank* FindLive(RankId id, Job** job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void PlanAndLoad(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Large jobs take seconds to plan: the lock is not held meanwhile.
+  void PlanAndLoad(JobNumber number) ABSL_LOCKS_EXCLUDED(mutex_);
   // By replica, of a job that is planned.
   static std::vector<StepPredictor> PredictorsOf(const Job& job);
   // Tells what steps take beside what was predicted. Predictions take their time: the lock is not

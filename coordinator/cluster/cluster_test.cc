@@ -1,5 +1,6 @@
 #include "coordinator/cluster/cluster.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -297,6 +298,50 @@ TEST_F(ClusterTest, HostsAreThoseOfJobsThatHaveAPlan) {
   EXPECT_EQ(live.ranks[5].place.gpu, -1);
   cluster_.OnGone(*second[3].id, absl::UnavailableError("killed"));
   EXPECT_EQ(cluster_.Hosts()->topology.hosts.size(), 2U);
+}
+
+// A planner that takes its time, in which the cluster is asked and told of other things.
+TEST_F(ClusterTest, OthersGoOnWhileAJobIsPlanned) {
+  std::function<void()> meanwhile;
+  Cluster cluster({.version = "1",
+                   .planner =
+                       [&](const topology::Machine& machine, const plan::ModelFacts& model,
+                           const plan::Constraints& constraints) {
+                         if (meanwhile) meanwhile();
+                         return PlanPairs(machine, model, constraints);
+                       }},
+                  &clock_);
+  AddModel(cluster, {}, listener_);
+  const auto attach = [&](const std::string& job) {
+    std::vector<TestRank> ranks(2);
+    for (int32_t i = 0; i < 2; ++i) ranks[i].id = cluster.Attach(Hello(job, i, 2), ranks[i].link);
+    return ranks;
+  };
+  const std::vector<TestRank> serving = attach("serving");
+  for (const TestRank& rank : serving) cluster.OnReady(*rank.id, {});
+  meanwhile = [&] {
+    EXPECT_EQ(cluster.Status()[1].state, "waiting for ranks");
+    cluster.OnStep(*serving[0].id, {});
+    EXPECT_THAT(listener_.outputs, SizeIs(1));
+    // For longer than silence is forgiven.
+    for (int i = 0; i < 20; ++i) {
+      clock_.Advance(absl::Milliseconds(500));
+      for (const TestRank& rank : serving) cluster.OnHeartbeat(*rank.id);
+      cluster.Tick();
+    }
+  };
+  const std::vector<TestRank> slow = attach("slow");
+  SKEIN_ASSERT_OK(slow[1].id.status());
+  EXPECT_EQ(cluster.Status()[1].state, "loading");
+  EXPECT_THAT(slow[0].link->plans, SizeIs(1));
+  EXPECT_EQ(cluster.Status()[0].state, "serving");
+
+  // One whose rank goes meanwhile is lost, and gets no plan.
+  std::vector<TestRank> lost(2);
+  meanwhile = [&] { cluster.OnGone(*lost[0].id, absl::UnavailableError("killed")); };
+  for (int32_t i = 0; i < 2; ++i) lost[i].id = cluster.Attach(Hello("lost", i, 2), lost[i].link);
+  EXPECT_THAT(lost[1].link->plans, IsEmpty());
+  EXPECT_EQ(cluster.Find("lost", "")->state, "lost");
 }
 
 // Rank 2 leads the first replica, rank 0 the second one; rank 1 idles.
