@@ -25,17 +25,18 @@ TEST(LayerProbeTest, MeetsOthersBeforeEachPointAndTellsRatesThatAPlannerTakes) {
                   {.cache_bytes = 1 << 20,
                    .hooks = {.progress = [&](std::string_view what) { said.emplace_back(what); },
                              .meet = [&] { ++meetings; }}}));
-  // In three rounds: overheads of 2 models, 2 steps of narrow layers, 3 of 4 rows of 3 shapes in
+  // In three rounds: overheads of 2 models, 2 steps of narrow layers, 5 of 6 rows of 3 shapes in
   // bf16, 2 of 4 rows in 7 quantised types. Once: the other rows; 4 rows of 2 shapes in two other
   // dtypes; 4 of large products.
-  EXPECT_EQ(meetings, 3 * (2 + 2 + 3 * 3 + 7 * 2) + 3 * (4 - 3) + 7 * (4 - 2) + 2 * 2 * 4 + 4);
-  EXPECT_EQ(rates.products.size(), (3 * 4 + 5) + 2 * (2 * 4 + 5) + 7 * 4);
+  EXPECT_EQ(meetings, 3 * (2 + 2 + 3 * 5 + 7 * 2) + 3 * (6 - 5) + 7 * (4 - 2) + 2 * 2 * 4 + 4);
+  EXPECT_EQ(rates.products.size(), (3 * 6 + 5) + 2 * (2 * 4 + 5) + 7 * 4);
   EXPECT_GE(said.size(), 10);
   ASSERT_EQ(rates.overheads.size(), 1);
   EXPECT_GT(rates.overheads[0].layer, absl::ZeroDuration());
-  // In the order, and with the amounts, that a topology has.
+  // In the order, and with the amounts, that a topology has; reads are measured beside these.
   topology::Topology topology;
   topology.hosts = {{.name = "host", .cores = 2, .memory_bytes = 1 << 30, .core_rates = rates}};
+  topology.hosts[0].core_rates.reads = {{1 << 20, 1e9, 1e9}};
   SKEIN_EXPECT_OK(topology::CheckTopology(topology));
 }
 
