@@ -40,9 +40,6 @@ absl::Status CheckOrder(const std::string& at, const Rate& before, const Rate& r
 }
 
 absl::Status CheckRates(const std::string& where, const DeviceRates& rates) {
-  if (rates.reads.empty() != rates.products.empty()) {
-    return Error(where, rates.reads.empty() ? "products without reads" : "reads without products");
-  }
   int64_t before = 0;
   for (size_t i = 0; i < rates.reads.size(); ++i) {
     const ReadRate& read = rates.reads[i];

@@ -77,10 +77,6 @@ TEST(TopologyTest, WhatIsNotIsRefusedByItsPlace) {
        [](Topology& t) {
          t.hosts[0].interconnect.gpus[0].rates.reads[0].alone_bytes_per_s = kInfinite;
        }},
-      {"gpus[0].rates: reads without products",
-       [](Topology& t) { t.hosts[0].interconnect.gpus[0].rates.products.clear(); }},
-      {"gpus[0].rates: products without reads",
-       [](Topology& t) { t.hosts[0].interconnect.gpus[0].rates.reads.clear(); }},
       {"gpus[0].rates.products[0]: a rate of 0",
        [](Topology& t) { t.hosts[0].interconnect.gpus[0].rates.products[0].operations_per_s = 0; }},
       {"gpus[0].rates.products[1]: 1 rows are not more than the 1",

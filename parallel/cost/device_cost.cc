@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "topology/has_rates.h"
 
 namespace skein::cost {
 namespace {
@@ -20,8 +21,6 @@ using topology::Path;
 
 constexpr char kWhereRatesComeFrom[] =
     ": take those of a preset with --like=PRESET, or write them into a file of `skein topo --json`";
-
-bool HasRates(const DeviceRates& rates) { return !rates.reads.empty() && !rates.products.empty(); }
 
 // How far a working set is on its way from one that is known to the next, in doublings: of what
 // lies between, a cache holds less and less.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "parallel/cost/layer_work.h"
 
@@ -224,24 +225,27 @@ std::vector<StageTime> StageClock::OfAll(const Batch& batch) const {
   const std::vector<Stage>& stages = replica_.stages;
   std::vector<StageTime> times;
   for (size_t i = 0; i < stages.size(); ++i) times.push_back(Of(i, batch));
-  const std::vector<StageTime> alike = times;  // with equal shares
-  const auto shares_cores = [&](size_t i, size_t j) {
-    return stages[i].share.of_a_core < 1 && stages[j].share.of_a_core < 1 &&
-           stages[i].sites.front().host == stages[j].sites.front().host;
-  };
-  for (size_t i = 0; i < stages.size(); ++i) {
-    absl::Duration all;
+  // Of the threads that share a host's cores, with equal shares.
+  struct Sharers {
+    absl::Duration compute;  // of all threads
     double threads = 0;
-    for (size_t j = 0; j < stages.size(); ++j) {
-      if (!shares_cores(i, j)) continue;
-      const double of_stage = ShardsOf(stages[j]) * stages[j].share.threads;
-      all += alike[j].compute * of_stage;
-      threads += of_stage;
-    }
-    if (threads == 0) continue;
+  };
+  std::map<int32_t, Sharers> by_host;
+  const auto shares = [&](size_t i) { return stages[i].share.of_a_core < 1; };
+  for (size_t i = 0; i < stages.size(); ++i) {
+    if (!shares(i)) continue;
+    Sharers& sharers = by_host[stages[i].sites.front().host];
+    const double threads = ShardsOf(stages[i]) * stages[i].share.threads;
+    sharers.compute += threads * times[i].compute;
+    sharers.threads += threads;
+  }
+  for (size_t i = 0; i < stages.size(); ++i) {
+    if (!shares(i)) continue;
+    const Sharers& sharers = by_host.at(stages[i].sites.front().host);
     // No thread has more than a core.
-    const absl::Duration least = alike[i].compute * stages[i].share.of_a_core;
-    times[i].compute = std::min(alike[i].compute, std::max(least, all / threads));
+    const absl::Duration least = times[i].compute * stages[i].share.of_a_core;
+    times[i].compute =
+        std::min(times[i].compute, std::max(least, sharers.compute / sharers.threads));
   }
   return times;
 }

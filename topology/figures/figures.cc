@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "topology/has_rates.h"
 #include "topology/pci_address.h"
 
 namespace skein::topology {
@@ -25,7 +26,7 @@ const Gpu* GpuLike(const std::vector<Gpu>& given, const Gpu& mine) {
     found = std::find_if(given.begin(), given.end(),
                          [&](const Gpu& gpu) { return gpu.model == mine.model; });
   }
-  return found == given.end() || found->rates.reads.empty() ? nullptr : &*found;
+  return found == given.end() || !HasRates(found->rates) ? nullptr : &*found;
 }
 
 }  // namespace
@@ -43,7 +44,7 @@ absl::Status TakeFigures(const Topology& given, Topology& mine) {
     gpu.rates = like->rates;
     gpu.to_host = like->to_host;
   }
-  if (to.interconnect.gpus.empty() && from.core_rates.reads.empty()) {
+  if (to.interconnect.gpus.empty() && !HasRates(from.core_rates)) {
     return absl::FailedPreconditionError(
         absl::StrCat("it has no rates of a core of host ", from.name));
   }

@@ -85,6 +85,10 @@ TEST(FiguresTest, AnotherHostTakesThoseOfTheFirst) {
 
 TEST(FiguresTest, WhatHasNoRatesIsRefused) {
   Topology mine = Bare("node0", 2);
+  Topology half = Given();  // reads alone predict nothing
+  for (Gpu& gpu : half.hosts[0].interconnect.gpus) gpu.rates.products.clear();
+  EXPECT_THAT(TakeFigures(half, mine),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no rates of a ")));
   mine.hosts[0].interconnect.gpus[1].model = "NVIDIA H900";
   const Topology before = mine;
   EXPECT_THAT(TakeFigures(Given(), mine),

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "topology/has_rates.h"
 
 namespace skein::topology {
 namespace {
@@ -300,7 +301,7 @@ constexpr std::array kFabrics = {
 void CompleteGpu(const Gpu& like, Gpu& gpu) {
   if (gpu.model.empty()) gpu.model = like.model;
   if (gpu.memory_bytes == 0) gpu.memory_bytes = like.memory_bytes;
-  if (gpu.rates.reads.empty()) gpu.rates = like.rates;
+  if (!HasRates(gpu.rates)) gpu.rates = like.rates;
   if (gpu.to_host.bytes_per_s == 0) gpu.to_host = like.to_host;
 }
 
@@ -417,7 +418,7 @@ absl::Status CompleteLike(std::string_view preset, Topology& topology) {
 void AssumeFigures(Topology& topology) {
   for (Host& host : topology.hosts) {
     if (host.interconnect.gpus.empty()) {
-      if (host.core_rates.reads.empty()) host.core_rates = AssumedCore();
+      if (!HasRates(host.core_rates)) host.core_rates = AssumedCore();
       const bool linked = std::any_of(host.links.begin(), host.links.end(),
                                       [](const auto& link) { return link.first == Path::kSelf; });
       if (!linked) host.links.insert(host.links.begin(), {Path::kSelf, kAssumedMemory});

@@ -170,6 +170,14 @@ TEST(PresetsTest, WhatNobodyMeasuredIsAssumed) {
   AssumeFigures(topology);
   EXPECT_FALSE(host.interconnect.gpus[0].rates.reads.empty());
   SKEIN_EXPECT_OK(CheckTopology(topology));
+  // Half of what plans need is none of it.
+  host.interconnect.gpus[0].rates.products.clear();
+  AssumeFigures(topology);
+  EXPECT_EQ(host.interconnect.gpus[0].rates, host.interconnect.gpus[1].rates);
+  Topology half{.hosts = {{.name = "a", .cores = 2}}};
+  half.hosts[0].core_rates.reads = {{1 << 20, 1e9, 1e9}};
+  AssumeFigures(half);
+  EXPECT_FALSE(half.hosts[0].core_rates.products.empty());
   // Cores keep what was measured of them.
   Topology cores{.hosts = {{.name = "a", .cores = 2}, {.name = "b", .cores = 2}}};
   cores.hosts[0].links = {{Path::kSelf, {.bytes_per_s = 7}}};

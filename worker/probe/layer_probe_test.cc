@@ -33,10 +33,9 @@ TEST(LayerProbeTest, MeetsOthersBeforeEachPointAndTellsRatesThatAPlannerTakes) {
   EXPECT_GE(said.size(), 10);
   ASSERT_EQ(rates.overheads.size(), 1);
   EXPECT_GT(rates.overheads[0].layer, absl::ZeroDuration());
-  // In the order, and with the amounts, that a topology has; reads are measured beside these.
+  // In the order, and with the amounts, that a topology has.
   topology::Topology topology;
   topology.hosts = {{.name = "host", .cores = 2, .memory_bytes = 1 << 30, .core_rates = rates}};
-  topology.hosts[0].core_rates.reads = {{1 << 20, 1e9, 1e9}};
   SKEIN_EXPECT_OK(topology::CheckTopology(topology));
 }
 
