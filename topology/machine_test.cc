@@ -1,6 +1,7 @@
 #include "topology/machine.h"
 
 #include "base/device_kind.h"
+#include "base/dtype.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "topology/presets/presets.h"
@@ -46,6 +47,7 @@ TEST(MachineFromRanks, KeepsEveryRanksDevice) {
 Topology Told(const std::string& name, double bytes_per_s) {
   Topology told{.hosts = {{.name = name, .cores = 1, .memory_bytes = 1}}};
   told.hosts[0].core_rates.reads = {{1 << 20, bytes_per_s, bytes_per_s}};
+  told.hosts[0].core_rates.products = {{DType::kBF16, 0, 1, 1e9}};
   told.hosts[0].core_rates.origin = Origin::kMeasured;
   return told;
 }

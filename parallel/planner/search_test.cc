@@ -23,6 +23,7 @@ using model::Bard;
 using model::Llama70B;
 using model::Llama8B;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::StartsWith;
 using topology::MakePreset;
 using topology::Topology;
@@ -392,7 +393,8 @@ TEST(SearchTest, MoreReplicasThanRequestsAreThoseThatAreAskedFor) {
   ASSERT_EQ(asked.size(), 1);
   EXPECT_EQ(asked.front().layout.dp_size, 4);
   task.layout.dp_size = 5;
-  EXPECT_TRUE(Search(topology, Llama8B(), task).choices.empty());
+  SKEIN_ASSERT_OK_AND_ASSIGN(const SearchResult beyond, SearchLayouts(topology, Llama8B(), task));
+  EXPECT_THAT(beyond.choices, IsEmpty());
 }
 
 // tp=4 gives a few percent more than tp=2, whose replicas are smaller; a few percent of noise in

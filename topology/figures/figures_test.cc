@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/dtype.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -20,6 +21,7 @@ Topology Given() {
   double rate = 1e12;
   for (Host& host : given.hosts) {
     host.core_rates.reads = {{1 << 20, rate += 1e9, rate}};
+    host.core_rates.products = {{DType::kBF16, 0, 1, 1e9}};
     for (size_t i = 0; i < host.interconnect.gpus.size(); ++i) {
       Gpu& gpu = host.interconnect.gpus[i];
       gpu.bus_id = absl::StrCat("0000:0", i, ":00.0");

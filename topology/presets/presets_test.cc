@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -151,6 +152,7 @@ TEST(PresetsTest, WhatNobodyMeasuredIsAssumed) {
   host.links.clear();
   for (Gpu& gpu : host.interconnect.gpus) gpu.rates = {};
   host.interconnect.gpus[1].rates.reads = {{1, 2, 3}};
+  host.interconnect.gpus[1].rates.products = {{DType::kBF16, 0, 1, 4}};
   AssumeFigures(topology);
   EXPECT_EQ(host.interconnect.gpus[0].rates, of.gpus[0].rates);  // of its name
   EXPECT_EQ(host.interconnect.gpus[1].rates.reads, (std::vector<ReadRate>{{1, 2, 3}}));
@@ -171,9 +173,10 @@ TEST(PresetsTest, WhatNobodyMeasuredIsAssumed) {
   EXPECT_FALSE(host.interconnect.gpus[0].rates.reads.empty());
   SKEIN_EXPECT_OK(CheckTopology(topology));
   // Half of what plans need is none of it.
+  const DeviceRates assumed = host.interconnect.gpus[0].rates;
   host.interconnect.gpus[0].rates.products.clear();
   AssumeFigures(topology);
-  EXPECT_EQ(host.interconnect.gpus[0].rates, host.interconnect.gpus[1].rates);
+  EXPECT_EQ(host.interconnect.gpus[0].rates, assumed);
   Topology half{.hosts = {{.name = "a", .cores = 2}}};
   half.hosts[0].core_rates.reads = {{1 << 20, 1e9, 1e9}};
   AssumeFigures(half);
