@@ -44,7 +44,7 @@ skein generate --coordinator="$address" --prompt=ROMEO: --max-tokens=16 --temper
 # What processes of the group listen on.
 cat >"$work/listening.py" <<'PYTHON'
 import os, sys
-for pid in sys.argv[1:]:
+def print_listening(pid):
     inodes = set()
     for fd in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -60,6 +60,14 @@ for pid in sys.argv[1:]:
             inside = address.endswith("7F") if family == "tcp" else address == "0" * 24 + "01000000"
             if words[3] == "0A" and words[9] in inodes and (not inside or len(sys.argv) == 2):
                 print(int(words[1].split(":")[1], 16), family, open(f"/proc/{pid}/comm").read().strip())
+
+for pid in sys.argv[1:]:
+    try:
+        print_listening(pid)
+    except OSError:
+        # Shells within the script come and go.
+        if os.path.exists(f"/proc/{pid}/exe"):
+            raise
 PYTHON
 python3 "$work/listening.py" "$(pgrep -s "$script" coordinator)" | grep -q "^$first tcp coordinator" ||
   fail "the coordinator does not listen on $first"
@@ -87,7 +95,7 @@ end 0
 sed 's/^mpirun.*/sleep 600 \&/; /^  -np /d' "$work/start.sh" >"$work/early.sh"
 HOME=$work setsid bash "$work/early.sh" >"$work/log" 2>&1 &
 script=$!
-for _ in {1..300}; do pgrep -s "$script" -x sleep >/dev/null && break; sleep 0.1; done
+for _ in {1..300}; do grep -q 'listening on' "$work/log" && break; sleep 0.1; done
 kill -TERM "$script"
 end 0
 
