@@ -39,7 +39,7 @@ while kill -0 "$coordinator" 2>/dev/null; do
   fi
   read -rt 1 -u "$pause" || true
 done
-wait "$coordinator" || status=$?
+wait "$coordinator" || status=$((status ? status : $?))
 trap 'kill $(jobs -p) 2>/dev/null || true' INT TERM
 # Ranks that it has not heard of yet would look for it.
 for ((tenths = status == 0 ? 100 : 0; tenths > 0; --tenths)); do

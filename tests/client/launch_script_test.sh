@@ -93,18 +93,18 @@ end 0
 
 # Told to end before its ranks have been heard of, it takes them along; they would wait for a coordinator.
 sed 's/^mpirun.*/sleep 600 \&/; /^  -np /d' "$work/start.sh" >"$work/early.sh"
-HOME=$work setsid bash "$work/early.sh" >"$work/log" 2>&1 &
+HOME=$work setsid bash "$work/early.sh" >"$work/early.log" 2>&1 &
 script=$!
-for _ in {1..300}; do grep -q 'listening on' "$work/log" && break; sleep 0.1; done
+for _ in {1..300}; do grep -q 'listening on' "$work/early.log" && break; sleep 0.1; done
 kill -TERM "$script"
 end 0
 
 # Without its job, which was started by hand here and has ended, it does not stay for ever.
 sed 's/^mpirun/false/' "$work/start.sh" >"$work/jobless.sh"
-HOME=$work setsid bash "$work/jobless.sh" >"$work/log" 2>&1 &
+HOME=$work setsid bash "$work/jobless.sh" >"$work/jobless.log" 2>&1 &
 script=$!
 end 1
-grep -q ': no job is left; ' "$work/log" || fail "it does not say why"
+grep -q ': no job is left; ' "$work/jobless.log" || fail "it does not say why"
 
 # The variables stand for the flags.
 SKEIN_TLS_CERT=/c/cert SKEIN_TLS_KEY=/c/key SKEIN_TLS_CA=/c/ca skein plan --model=checkpoints/bard --topology="$work/topology.json" \
