@@ -62,7 +62,7 @@ void ProbeJson() {
   EXPECT_GT(overhead.value("step_us", 0.0) + overhead.value("layer_us", 0.0), 0);
   // Of four numbers of rows, and five beyond caches: bf16 with four working sets, two other dtypes
   // with three, quantised ones with one.
-  EXPECT_EQ(host["core_rates"]["products"].size(), (3 * 4 + 5) + 2 * (2 * 4 + 5) + 7 * 4);
+  EXPECT_EQ(host["core_rates"]["products"].size(), (3 * 6 + 5) + 2 * (2 * 4 + 5) + 7 * 4);
   // Contexts of 4 MiB, which a cache may hold, up to 128 at least, which none does.
   ASSERT_EQ(host["core_rates"]["attention"].size(), 4);
   for (size_t i = 0; i < 4; ++i) {
