@@ -38,7 +38,7 @@ constexpr ProbeShape kMiddle = {512, 1536, 8, 64, 2};
 // Its layers hold as many weights as kHalf's. Its products are more, and pass more values.
 constexpr ProbeShape kNarrow = {256, 768, 4, 64, 4};
 // Steps of both, which are compared.
-constexpr int32_t kPassingRows = 16;
+constexpr int32_t kPassingRows = 8;
 constexpr int kPassingSamples = 9;
 
 // Those that take unlike times to unpack; like ones stand in for the others (cost::OperationsPerS).
@@ -46,8 +46,8 @@ constexpr DType kQuantized[] = {DType::kQ8_0, DType::kQ4_0, DType::kFp8, DType::
                                 DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
 
 // Times do not go straight from row to row: kernels take some rows at once, the last of them fewer.
-constexpr int32_t kCpuRows[] = {1, 2, 4, 8, 16, 64};
-static_assert(kCpuRows[0] == 1 && kCpuRows[4] == kPassingRows);  // which are compared
+constexpr int32_t kCpuRows[] = {1, 2, 8, 16, 64};
+static_assert(kCpuRows[0] == 1 && kCpuRows[2] == kPassingRows);  // which are compared
 // Of other dtypes, for which there is less time.
 constexpr int32_t kFewCpuRows[] = {1, 4, 16, 64};
 // Of weights beyond caches. More rows are bound by arithmetic as the last of these are.
@@ -60,7 +60,7 @@ constexpr int32_t kGpuPrompts[] = {512, 2048};
 constexpr int32_t kGpuJumps[] = {257, 512, 513, 1024, 1025, 2048};
 static_assert(kGpuJumps[1] == kGpuPrompts[0] && kGpuJumps[5] == kGpuPrompts[1]);
 // Rows on cores that are timed in each round: more take long.
-constexpr int32_t kMostAgain = 16;
+constexpr int32_t kMostAgain = 8;
 constexpr int32_t kMostQuantizedAgain = 4;
 
 // Virtual machines show the cache of all of their host.
