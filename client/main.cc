@@ -62,8 +62,8 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// The files of the flags, or of the environment where there are no flags. Returns the exit code
-// where they do not serve, and says why.
+// Makes files that no flags name those of the environment. Returns the exit code where some of
+// these are missing, and says so.
 int FindTls(MutualTlsFiles& files) {
   if (files.given()) return kExitOk;
   files = {Variable("SKEIN_TLS_CERT"), Variable("SKEIN_TLS_KEY"), Variable("SKEIN_TLS_CA")};
@@ -74,6 +74,7 @@ int FindTls(MutualTlsFiles& files) {
   return kExitUsage;
 }
 
+// Reads them; an endpoint without such files has no TLS.
 int LoadTls(MutualTlsFiles files, Endpoint& endpoint) {
   if (const int code = FindTls(files); code != kExitOk || !files.given()) return code;
   absl::StatusOr<MutualTls> loaded = LoadMutualTls(files, absl::Now());

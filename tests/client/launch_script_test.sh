@@ -99,7 +99,7 @@ for _ in {1..300}; do grep -q 'listening on' "$work/early.log" && break; sleep 0
 kill -TERM "$script"
 end 0
 
-# Without its job, which was started by hand here and has ended, it does not stay for ever.
+# A script whose job has ended ends, too: its coordinator would wait for ever.
 sed 's/^mpirun/false/' "$work/start.sh" >"$work/jobless.sh"
 HOME=$work setsid bash "$work/jobless.sh" >"$work/jobless.log" 2>&1 &
 script=$!
