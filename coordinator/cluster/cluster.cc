@@ -138,6 +138,7 @@ absl::StatusOr<Cluster::RankId> Cluster::Attach(const attach::Hello& hello,
                              .last_heard = clock_->Now()};
     spdlog::debug("job {}: {} has attached", job.id, RankName(hello));
     if (!job.AllRanksAre(Rank::State::kAttached)) return id;
+    job.state = Job::State::kLoading;
     job.planning = true;
   }
   PlanAndLoad(id.job);
@@ -177,7 +178,6 @@ void Cluster::PlanAndLoad(JobNumber job_number) {
   if (!planning.ok()) return Refuse(job, planning.status());
   job.plan = std::move(planning->plans.front());
   job.plan->job_id = job.id;
-  job.state = Job::State::kLoading;
   job.activities.resize(job.size);
   spdlog::info("job {}: all {} ranks are here; the plan:", job.id, job.ranks.size());
   LogPlan(*job.plan);

@@ -8,7 +8,7 @@
 #include "coordinator/cluster/cluster_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "topology/topology.h"
+#include "topology/machine.h"
 
 namespace skein::coordinator {
 namespace {
@@ -274,32 +274,6 @@ TEST_F(ClusterTest, OfJobsThatAreOverTheLastFewAreKept) {
   EXPECT_EQ(StateOf("odd4"), "lost");
 }
 
-TEST_F(ClusterTest, HostsAreThoseOfJobsThatHaveAPlan) {
-  EXPECT_THAT(cluster_.Hosts().status(),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no job")));
-  Attach(Hello("waiting", 0, 2));
-  EXPECT_FALSE(cluster_.Hosts().ok());
-  const std::vector<TestRank> first = ServeJob("first", 2);
-  const std::vector<TestRank> second = ServeJob("second", 4);  // of these hosts, and two more
-  SKEIN_ASSERT_OK_AND_ASSIGN(const LiveHosts live, cluster_.Hosts());
-  const topology::Topology& hosts = live.topology;
-  ASSERT_EQ(hosts.hosts.size(), 4U);
-  EXPECT_EQ(hosts.hosts[0].name, "node0");
-  EXPECT_EQ(hosts.hosts[3].name, "node3");
-  EXPECT_EQ(hosts.hosts[3].cores, 4);
-  EXPECT_EQ(hosts.hosts[3].memory_bytes, 1 << 30);
-  ASSERT_EQ(live.ranks.size(), 6U);  // of both jobs
-  EXPECT_EQ(live.ranks[1].job_id, "first");
-  EXPECT_EQ(live.ranks[1].place.rank, 1);
-  EXPECT_EQ(live.ranks[1].place.host, 1);
-  EXPECT_EQ(live.ranks[5].job_id, "second");
-  EXPECT_EQ(live.ranks[5].place.rank, 3);
-  EXPECT_EQ(live.ranks[5].place.host, 3);
-  EXPECT_EQ(live.ranks[5].place.gpu, -1);
-  cluster_.OnGone(*second[3].id, absl::UnavailableError("killed"));
-  EXPECT_EQ(cluster_.Hosts()->topology.hosts.size(), 2U);
-}
-
 // A planner that takes its time, in which the cluster is asked and told of other things.
 TEST_F(ClusterTest, OthersGoOnWhileAJobIsPlanned) {
   std::function<void()> meanwhile;
@@ -320,7 +294,7 @@ TEST_F(ClusterTest, OthersGoOnWhileAJobIsPlanned) {
   const std::vector<TestRank> serving = attach("serving");
   for (const TestRank& rank : serving) cluster.OnReady(*rank.id, {});
   meanwhile = [&] {
-    EXPECT_EQ(cluster.Status()[1].state, "waiting for ranks");
+    EXPECT_EQ(cluster.Status()[1].state, "loading");
     cluster.OnStep(*serving[0].id, {});
     EXPECT_THAT(listener_.outputs, SizeIs(1));
     // For longer than silence is forgiven.
@@ -371,148 +345,6 @@ TEST_F(ClusterTest, PlacesSayWhoLeadsAndWhoIdles) {
   EXPECT_EQ(listener_.outputs[0].first, listener_.up.begin()->first);
   cluster.OnStep(*ranks[1].id, {});
   EXPECT_THAT(cluster.Status()[0].detail, HasSubstr("which only leaders may"));
-}
-
-// Each job has its fabric to itself; what is between them is assumed.
-TEST_F(ClusterTest, HostsOfSeveralJobsAreACluster) {
-  for (const char* job : {"a", "b"}) {
-    for (int32_t rank = 0; rank < 2; ++rank) {
-      attach::Hello hello = Hello(job, rank, 2);
-      hello.node.host = job;
-      Attach(hello);
-    }
-  }
-  SKEIN_ASSERT_OK_AND_ASSIGN(const LiveHosts live, cluster_.Hosts());
-  const topology::Topology& hosts = live.topology;
-  ASSERT_EQ(hosts.hosts.size(), 2U);
-  EXPECT_GT(hosts.fabric.link.bytes_per_s, 0);
-  SKEIN_EXPECT_OK(topology::CheckTopology(hosts));
-}
-
-TEST_F(ClusterTest, GpusOfAHostThatTwoJobsShareAreNotGuessedAt) {
-  const auto serve = [&](const std::string& job) {
-    for (int32_t rank = 0; rank < 2; ++rank) {
-      attach::Hello hello = Hello(job, rank, 2);
-      hello.node.host = "node";
-      hello.device = {.kind = DeviceKind::kCuda, .name = "card", .memory_bytes = 1 << 30};
-      Attach(hello);
-    }
-  };
-  serve("first");
-  SKEIN_ASSERT_OK_AND_ASSIGN(const LiveHosts live, cluster_.Hosts());
-  const topology::Topology& hosts = live.topology;
-  ASSERT_EQ(hosts.hosts.size(), 1U);
-  EXPECT_EQ(hosts.hosts[0].interconnect.gpus.size(), 2U);
-  EXPECT_EQ(live.ranks[1].place.gpu, 1);
-  serve("second");
-  EXPECT_THAT(cluster_.Hosts().status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("several jobs have GPUs of node, and none has told")));
-}
-
-// ---- Models and drains ----
-
-class ClusterModelsTest : public ClusterTest {
- protected:
-  ClusterModelsTest() { AddModel(cluster_, {.name = "chat"}, of_chat_, {"talk"}); }
-  TestRank AttachFor(const std::string& model, const std::string& job, int32_t rank = 0) {
-    attach::Hello hello = Hello(job, rank, 2);
-    hello.model = model;
-    return Attach(hello);
-  }
-  std::string ModelOf(const std::string& job) const {
-    for (const JobStatus& status : cluster_.Status()) {
-      if (status.id == job) return status.model;
-    }
-    return "unknown";
-  }
-
-  FakeListener of_chat_;
-};
-
-TEST_F(ClusterModelsTest, AJobServesTheModelThatItNamesOrTheOneWithTheFewestJobs) {
-  SKEIN_ASSERT_OK(AttachFor("talk", "a").id.status());
-  SKEIN_ASSERT_OK(AttachFor("chat", "a", 1).id.status());
-  SKEIN_ASSERT_OK(AttachFor("", "b").id.status());
-  SKEIN_ASSERT_OK(AttachFor("bard", "b", 1).id.status());
-  SKEIN_ASSERT_OK(AttachFor("", "c").id.status());
-  EXPECT_EQ(ModelOf("a"), "chat");
-  EXPECT_EQ(ModelOf("b"), "bard");
-  EXPECT_EQ(ModelOf("c"), "bard");  // the first of two that have one each
-  EXPECT_EQ(cluster_.jobs_of("bard"), 2);
-  EXPECT_THAT(AttachFor("chat", "c", 1).id.status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("serves 'bard'")));
-  EXPECT_THAT(AttachFor("gpt", "d").id.status(),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("'bard', 'chat' are")));
-}
-
-TEST_F(ClusterModelsTest, ReplicasAreToldToTheirModelsListener) {
-  ServeJob("a", 2);
-  ServeJob("b", 2);
-  EXPECT_THAT(listener_.up, SizeIs(1));
-  EXPECT_THAT(of_chat_.up, SizeIs(1));
-}
-
-TEST_F(ClusterModelsTest, ARemovedModelsJobsEndWell) {
-  const std::vector<TestRank> of_bard = ServeJob("a", 2);
-  const std::vector<TestRank> of_chat = ServeJob("b", 2);
-  cluster_.RemoveModel("bard", "it goes", /*exit_code=*/0);
-  EXPECT_THAT(of_bard[1].link->shutdowns, ElementsAre("0: it goes"));
-  EXPECT_EQ(StateOf("a"), "ended");
-  EXPECT_THAT(listener_.up, IsEmpty());
-  EXPECT_THAT(of_chat[0].link->shutdowns, IsEmpty());
-  EXPECT_EQ(StateOf("b"), "serving");
-  EXPECT_EQ(AttachFor("bard", "c").id.status().code(), absl::StatusCode::kNotFound);
-}
-
-TEST_F(ClusterModelsTest, ADrainedJobEndsOnceItsRequestsHave) {
-  const std::vector<TestRank> ranks = ServeJob("a", 4);
-  const std::vector<Cluster::RankId> alive = {*ranks[0].id, *ranks[1].id, *ranks[2].id,
-                                              *ranks[3].id};
-  listener_.outstanding = 3;
-  SKEIN_ASSERT_OK_AND_ASSIGN(const Cluster::Draining draining,
-                             cluster_.DrainJob("a", absl::Seconds(10)));
-  EXPECT_EQ(draining.model, "bard");
-  EXPECT_EQ(draining.requests, 3);
-  EXPECT_TRUE(draining.last_of_model);
-  EXPECT_THAT(listener_.draining, SizeIs(2));  // both replicas
-  EXPECT_EQ(StateOf("a"), "draining");
-  cluster_.OnStep(*ranks[0].id, {});  // it still may
-  Pass(4, alive);
-  EXPECT_EQ(StateOf("a"), "draining");
-  EXPECT_THAT(listener_.up, SizeIs(2));
-  listener_.outstanding = 0;
-  Pass(1, alive);
-  EXPECT_EQ(StateOf("a"), "ended");
-  EXPECT_THAT(listener_.up, IsEmpty());
-  for (const TestRank& rank : ranks) EXPECT_THAT(rank.link->shutdowns, ElementsAre("0: drained"));
-  EXPECT_EQ(cluster_.DrainJob("a", absl::Seconds(1)).status().code(), absl::StatusCode::kNotFound);
-}
-
-TEST_F(ClusterModelsTest, ADrainEndsAfterItsTimeoutWhichMayChange) {
-  const std::vector<TestRank> ranks = ServeJob("a", 2);
-  ServeJob("b", 2);  // of the other model
-  const std::vector<Cluster::RankId> alive = {*ranks[0].id, *ranks[1].id};
-  listener_.outstanding = 1;
-  SKEIN_EXPECT_OK(cluster_.DrainJob("a", absl::Seconds(60)).status());
-  Pass(2, alive);
-  SKEIN_ASSERT_OK_AND_ASSIGN(const Cluster::Draining again,
-                             cluster_.DrainJob("a", absl::Seconds(1)));
-  EXPECT_TRUE(again.last_of_model);
-  Pass(1, alive);
-  EXPECT_EQ(StateOf("a"), "draining");
-  Pass(1, alive);
-  EXPECT_EQ(StateOf("a"), "ended");
-  EXPECT_THAT(listener_.down.at(0).message(), HasSubstr("its timeout passed: 1 requests"));
-}
-
-// Its ranks live and die as ever.
-TEST_F(ClusterModelsTest, ADrainingJobMayBeLost) {
-  const std::vector<TestRank> ranks = ServeJob("a", 2);
-  listener_.outstanding = 1;
-  SKEIN_EXPECT_OK(cluster_.DrainJob("a", absl::Seconds(60)).status());
-  Pass(8, {*ranks[0].id});
-  EXPECT_EQ(StateOf("a"), "lost");
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ struct Job {
   std::string version;  // of its ranks' program
   int32_t protocol = 0;
   plan::LayoutRequest layout;
-  bool planning = false;          // a thread plans it; it waits for that meanwhile
+  bool planning = false;          // a thread plans it, once all ranks have attached
   int32_t size = 0;               // the number of ranks, as its ranks tell it
   std::map<int32_t, Rank> ranks;  // only those that have attached: a claimed size costs nothing
   // By rank, each as of its last heartbeat. Empty until all ranks have attached.

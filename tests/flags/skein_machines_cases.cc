@@ -2,6 +2,7 @@
 // there.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -232,6 +233,34 @@ void PlanEmit() {
   EXPECT_EQ(Run(kSkein, absl::StrCat(kEmit, "--json")).exit_code, 2);
 }
 
+// A coordinator has one bound for all replicas: of those that a limit bounds unlike, the least.
+void PlanEmitOfUnlikeReplicas() {
+  constexpr char kHost[] =
+      R"({"name": "NAME", "cores": 1, "memory_bytes": 4e9,
+          "core_rates": {"reads": [{"working_set_bytes": 1e6, "alone_bytes_per_s": RATE,
+                                    "together_bytes_per_s": RATE}],
+                         "products": [{"dtype": "BF16", "rows": 1, "operations_per_s": RATE}]},
+          "links": [{"path": "X", "bytes_per_s": 1e9, "latency_us": 1}]})";
+  const auto host = [&](const char* name, const char* rate) {
+    return absl::StrReplaceAll(kHost, {{"NAME", name}, {"RATE", rate}});
+  };
+  const std::string path = NewPath("topo");
+  std::ofstream(path)
+      << R"({"fabric": {"name": "net", "link": {"bytes_per_s": 1e9, "latency_us": 9}},
+                             "hosts": [)"
+      << host("fast", "3e10") << "," << host("slow", "1e10") << "]}";
+  const std::string line = absl::StrCat(
+      "plan --model=checkpoints/bard --layout=tp=1,pp=1,dp=2 --prompt-tokens=16 --output-tokens=16 "
+      "--concurrency=32 --tpot-limit=9ms --topology=",
+      path);
+  const json best = json::parse(Run(kSkein, line + " --json").out)["layouts"][0];
+  ASSERT_EQ(best["replicas"].size(), 2U);
+  const int first = best["replicas"][0]["sequences"], second = best["replicas"][1]["sequences"];
+  EXPECT_NE(first, second);
+  EXPECT_THAT(Run(kSkein, line + " --emit=mpirun").out,
+              HasSubstr(absl::StrCat(" --max-num-seqs=", std::min(first, second), " ")));
+}
+
 void PlanPortRange() {
   EXPECT_THAT(Run(kSkein, absl::StrCat(kEmit, "--port-range=42000-42014")).out,
               AllOf(HasSubstr("--listen=node0:42000 "), HasSubstr("ipv4_ports=42001-42002 ")));
@@ -418,7 +447,8 @@ void DoctorWorker() {
   DoctorFindsASlowCore();
   EXPECT_THAT(Doctor("--worker=/nowhere/worker").err, HasSubstr("/nowhere/worker"));
   const std::string worker = NewPath("worker");
-  std::ofstream(worker) << "#!/bin/sh\n[ \"$3\" = --alone ] && exec " << "worker/worker"
+  std::ofstream(worker) << "#!/bin/sh\n[ \"$3\" = --alone ] && exec "
+                        << "worker/worker"
                         << " \"$@\"\nexit 1\n";
   chmod(worker.c_str(), 0755);
   const Outcome apart = Doctor("--np=2 --worker=" + worker + " --model=checkpoints/bard --port=0");
@@ -443,7 +473,7 @@ FlagCases MachinesCases() {
       {{"plan", "--svg"}, PlanSvg},
       {{"plan", "--pareto"}, PlanPareto},
       {{"plan", "--lengths"}, PlanLengths},
-      {{"plan", "--emit"}, PlanEmit},
+      {{"plan", "--emit"}, [] { PlanEmit(), PlanEmitOfUnlikeReplicas(); }},
       {{"plan", "--port-range"}, PlanPortRange},
       {{"plan", "--interface"}, PlanInterface},
       {{"topo", "--nvlinks"}, TopoNvlinks},

@@ -38,6 +38,7 @@
 #include "worker/probe/layer_probe.h"
 #include "worker/probe/mean_rates.h"
 #include "worker/probe/memory_reads.h"
+#include "worker/probe/probe_hooks.h"
 #include "worker/probe/samples.h"
 #include "worker/probe/sum_probe.h"
 #include "worker/probe/token_probe.h"
@@ -122,7 +123,6 @@ class HostProbe {
     if (beside_ != nullptr) beside_->set_timeout(kMeet);
     SKEIN_RETURN_IF_ERROR(Agree(measures ? ProbeLayersOfCores() : absl::OkStatus()));
     SKEIN_RETURN_IF_ERROR(Agree(measures ? ProbeContextsOfCores() : absl::OkStatus()));
-    Say("reads of memory");
     const std::vector<int64_t> sizes = WorkingSets();
     TimedReads alone{.bytes_per_s = std::vector<double>(sizes.size())};
     SKEIN_RETURN_IF_ERROR(Agree(first_of_host() ? ReadAlone(sizes, alone) : absl::OkStatus()));
@@ -206,18 +206,18 @@ class HostProbe {
   }
 
   absl::Status ReadAlone(const std::vector<int64_t>& sizes, TimedReads& timed) {
-    return Read(sizes, 1, /*meet=*/nullptr, timed);
+    return Read(sizes, 1, {.progress = options_.progress}, timed);
   }
   absl::Status ReadTogether(const std::vector<int64_t>& sizes, TimedReads& timed) {
-    return Read(sizes, options_.threads, Hooks().meet, timed);
+    return Read(sizes, options_.threads, Hooks(), timed);
   }
-  absl::Status Read(const std::vector<int64_t>& sizes, int threads,
-                    const std::function<void()>& meet, TimedReads& timed) {
+  absl::Status Read(const std::vector<int64_t>& sizes, int threads, const ProbeHooks& hooks,
+                    TimedReads& timed) {
     if (reads_ == std::nullopt || reads_->threads() != threads) {
       reads_.reset();
       SKEIN_ASSIGN_OR_RETURN(reads_, kernels::ReadProbe::Create(threads, sizes.back()));
     }
-    timed = TimeReads(sizes, threads, meet, [this](int64_t bytes) { return reads_->Pass(bytes); });
+    timed = TimeReads(sizes, threads, hooks, [this](int64_t bytes) { return reads_->Pass(bytes); });
     return absl::OkStatus();
   }
 

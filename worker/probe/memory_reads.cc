@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/bench/report.h"
+#include "base/units.h"
 #include "worker/probe/samples.h"
 
 namespace skein::worker {
@@ -30,12 +32,13 @@ double Sample(int64_t bytes, absl::FunctionRef<double(int64_t)> pass) {
 
 }  // namespace
 
-TimedReads TimeReads(const std::vector<int64_t>& working_sets, int threads,
-                     const std::function<void()>& meet, absl::FunctionRef<double(int64_t)> pass) {
+TimedReads TimeReads(const std::vector<int64_t>& working_sets, int threads, const ProbeHooks& hooks,
+                     absl::FunctionRef<double(int64_t)> pass) {
   TimedReads timed;
   for (const int64_t bytes : working_sets) {
+    if (hooks.progress) hooks.progress(absl::StrCat("reads of ", FormatBytes(bytes)));
     pass(bytes);
-    if (meet) meet();
+    if (hooks.meet) hooks.meet();
     const auto used = static_cast<double>(std::min<int64_t>(threads, bytes / kLeastOfThread));
     const absl::Time begin = absl::Now();
     std::vector<double> samples;

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "topology/rates.h"
+#include "worker/probe/probe_hooks.h"
 
 namespace skein::worker {
 
@@ -16,11 +16,11 @@ struct TimedReads {
 };
 
 // Times `pass`, which reads so many bytes once and returns bytes per second of all `threads`
-// together, for each working set, in bytes. Each thread reads a MiB at least. `meet`, if not null,
-// is called once a working set: when it has been read, so that it is where caches keep it, and
-// before it is timed. Takes some 10 to 25 ms a working set, or two passes.
-TimedReads TimeReads(const std::vector<int64_t>& working_sets, int threads,
-                     const std::function<void()>& meet, absl::FunctionRef<double(int64_t)> pass);
+// together, for each working set, in bytes. Each thread reads a MiB at least. Ranks meet once a
+// working set: when it has been read, so that it is where caches keep it, and before it is timed.
+// Takes some 10 to 25 ms a working set, or two passes.
+TimedReads TimeReads(const std::vector<int64_t>& working_sets, int threads, const ProbeHooks& hooks,
+                     absl::FunctionRef<double(int64_t)> pass);
 
 // Of a thread alone and of those that read at once, by working set. Who is alone is never slower:
 // where it was measured so, something else has disturbed it.

@@ -24,7 +24,7 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 double Pass(int64_t bytes) { return bytes <= 4 * kMiB ? 8e9 : 2e9; }
 
 TEST(TimeReadsTest, RatesAreOfEachThreadThatReads) {
-  const TimedReads timed = TimeReads({kMiB, 2 * kMiB, 4 * kMiB, 16 * kMiB}, 4, nullptr, Pass);
+  const TimedReads timed = TimeReads({kMiB, 2 * kMiB, 4 * kMiB, 16 * kMiB}, 4, {}, Pass);
   // A MiB is read by one thread, two by two.
   EXPECT_THAT(timed.bytes_per_s,
               ElementsAre(DoubleEq(8e9), DoubleEq(4e9), DoubleEq(2e9), DoubleEq(0.5e9)));
@@ -36,15 +36,13 @@ TEST(TimeReadsTest, RanksMeetOnceWhatTheyReadIsWhereCachesKeepIt) {
   const auto say = [&](char what) {
     if (!said.ends_with(what) || what == 'M') said += what;
   };
-  TimeReads(
-      {kMiB, 8 * kMiB}, 1, [&] { say('M'); },
-      [&](int64_t bytes) {
-        say(bytes == kMiB ? 'a' : 'b');
-        return 1e9;
-      });
+  TimeReads({kMiB, 8 * kMiB}, 1, {.meet = [&] { say('M'); }}, [&](int64_t bytes) {
+    say(bytes == kMiB ? 'a' : 'b');
+    return 1e9;
+  });
   EXPECT_EQ(said, "aMabMb");
   int passes = 0, before = 0;
-  TimeReads({kMiB}, 1, [&] { before = passes; }, [&](int64_t) { return ++passes; });
+  TimeReads({kMiB}, 1, {.meet = [&] { before = passes; }}, [&](int64_t) { return ++passes; });
   EXPECT_EQ(before, 1);
   EXPECT_GE(passes, 1 + 2);
 }
@@ -52,7 +50,7 @@ TEST(TimeReadsTest, RanksMeetOnceWhatTheyReadIsWhereCachesKeepIt) {
 TEST(TimeReadsTest, WhatDisturbsSomePassesCountsForNothing) {
   int passes = 0;
   const TimedReads timed =
-      TimeReads({kMiB}, 1, nullptr, [&](int64_t) { return ++passes % 3 == 0 ? 1e3 : 6e9; });
+      TimeReads({kMiB}, 1, {}, [&](int64_t) { return ++passes % 3 == 0 ? 1e3 : 6e9; });
   EXPECT_THAT(timed.bytes_per_s, ElementsAre(6e9));
 }
 
@@ -66,8 +64,8 @@ TEST(TimeReadsTest, TheLargestSpreadIsTold) {
     }
     return 1e9 * (1 << (++calls % 5));
   };
-  EXPECT_GT(TimeReads({kMiB, 2 * kMiB}, 1, nullptr, slow).spread, 0.2);
-  EXPECT_GT(TimeReads({2 * kMiB, kMiB}, 1, nullptr, slow).spread, 0.2);
+  EXPECT_GT(TimeReads({kMiB, 2 * kMiB}, 1, {}, slow).spread, 0.2);
+  EXPECT_GT(TimeReads({2 * kMiB, kMiB}, 1, {}, slow).spread, 0.2);
 }
 
 TEST(ReadRatesTest, AloneAndAtOnceAreToldApart) {

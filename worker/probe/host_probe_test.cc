@@ -1,0 +1,51 @@
+#include "worker/probe/host_probe.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+#include "tests/mpi/mpi_test_main.h"
+#include "topology/topology.h"
+
+namespace skein::worker {
+namespace {
+
+// Rank 1 comes late to some of what both measure. Rank 0 waits for it there, and nowhere else would
+// it take as long.
+TEST(HostProbeTest, RanksMeasureLayersAndReadsAtTheSameTime) {
+  constexpr absl::Duration kLate = absl::Seconds(2);
+  constexpr std::string_view kLateFor[] = {"9 layers of 64 columns", "reads of 4"};
+  comm::MpiRuntime& mpi = comm::TestRuntime();
+  topology::Topology topology;
+  topology.hosts = {
+      {.name = "host", .cores = 2, .l3_bytes = 1 << 20, .memory_bytes = int64_t{1} << 32}};
+  std::vector<std::pair<std::string, absl::Time>> said;
+  const auto progress = [&](std::string_view what) {
+    said.emplace_back(what, absl::Now());
+    if (mpi.rank() != 1 || what.ends_with(", again")) return;
+    for (const std::string_view late_for : kLateFor) {
+      if (what.starts_with(late_for)) absl::SleepFor(kLate);
+    }
+  };
+  SKEIN_ASSERT_OK(ProbeHosts(mpi, {.progress = progress}, topology));
+  EXPECT_FALSE(topology.hosts[0].core_rates.products.empty());
+  if (mpi.rank() != 0) return;
+  for (const std::string_view late_for : kLateFor) {
+    absl::Duration longest;
+    for (size_t i = 0; i + 1 < said.size(); ++i) {
+      if (!said[i].first.starts_with(late_for)) continue;
+      longest = std::max(longest, said[i + 1].second - said[i].second);
+    }
+    EXPECT_GT(longest, kLate / 2) << late_for;
+  }
+}
+
+}  // namespace
+}  // namespace skein::worker
