@@ -4,7 +4,7 @@
 #   scripts/perf.sh [--bin DIR] [--llama DIR] [FIGURE...]
 #   --bin: take the programs that lie in DIR (as in bazel-bin); no build
 #   --llama: the folder of llama.cpp's llama-bench, which quant needs
-#   FIGURE: read, batching, prefix, host, pipeline, quant; all but quant when none is named
+#   FIGURE: read, batching, prefix, host, pipeline, plan, quant; all but quant when none is named
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -20,9 +20,9 @@ while [[ ${1:-} == --bin || ${1:-} == --llama ]]; do
   shift 2
 done
 figures=("$@")
-((${#figures[@]} > 0)) || figures=(read batching prefix host pipeline)
+((${#figures[@]} > 0)) || figures=(read batching prefix host pipeline plan)
 for figure in "${figures[@]}"; do
-  [[ $figure =~ ^(read|batching|prefix|host|pipeline|quant)$ ]] || misuse "unknown figure '$figure'"
+  [[ $figure =~ ^(read|batching|prefix|host|pipeline|plan|quant)$ ]] || misuse "unknown figure '$figure'"
   [[ $figure != quant || -x $llama/llama-bench ]] || misuse "quant needs --llama, the folder of llama-bench"
 done
 if [[ -z $bin ]]; then
@@ -228,6 +228,29 @@ figure_pipeline() {
   pinned 2 --no-overlap
   say "llama3-1b, 16 streams: $(calculate "$reached") tokens/s of pp=2 without overlap ($(calculate "$reached / $one") times one rank)"
   compare "llama3-1b: tokens/s of pp=2 over one rank, a core each" "$(median "${ratios[@]}")" at-least 1.6
+}
+
+# What planning knows of this host's cores: how long a probe takes, and how far its predictions of bard are from what is measured.
+figure_plan() {
+  local runs=() middle worst wrong _
+  for _ in 1 2 3; do
+    run mpirun -np 4 "$bin/worker/worker" probe --device=cpu --json="$work/topology.json" >"$work/probe.log" 2>&1 || fail "the probe failed"
+    runs+=("$(sed -n 's/^measured in \([0-9.]*\) s$/\1/p' "$work/probe.log")")
+  done
+  compare "seconds that a probe of 4 ranks takes" "$(median "${runs[@]}")" below 5
+  run "$skein" bench scale --worker "$bin/worker/worker" --model="$bard" --np=1,2,4 --batch=1,2,4,8 --all --rounds=10 \
+    --json="$work/scale.json" 2>"$work/scale.log" || fail "the scaling experiment failed"
+  # Errors are of steps' times: of tokens/s, predicted over measured, they are these.
+  python3 - "$work/scale.json" >"$work/errors" <<'PYTHON'
+import json, statistics, sys
+found = json.load(open(sys.argv[1]))
+errors = [abs(1 / (1 + run["error"]) - 1) for run in found["runs"]]
+print(100 * statistics.median(errors), 100 * max(errors), found["order"]["wrong"])
+PYTHON
+  read -r middle worst wrong <"$work/errors"
+  say "bard: tokens/s of layouts of 1, 2 and 4 ranks are predicted with an error of $(calculate "$middle")% at the median"
+  compare "bard: error of predicted tokens/s at worst, in percent" "$(calculate "$worst")" below 25
+  compare "bard: pairs of layouts that are predicted the wrong way round" "$wrong" below 1
 }
 
 # Tokens/s of both programs on one file, round by round: sets $ratio, $reached (tokens/s) and $share (of the ceiling), each the

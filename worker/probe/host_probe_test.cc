@@ -25,7 +25,7 @@ TEST(HostProbeTest, RanksMeasureLayersAndReadsAtTheSameTime) {
   comm::MpiRuntime& mpi = comm::TestRuntime();
   topology::Topology topology;
   topology.hosts = {
-      {.name = "host", .cores = 2, .l3_bytes = 1 << 20, .memory_bytes = int64_t{1} << 32}};
+      {.name = "host", .cores = 2, .memory_bytes = int64_t{1} << 32, .l3_bytes = 1 << 20}};
   std::vector<std::pair<std::string, absl::Time>> said;
   const auto progress = [&](std::string_view what) {
     said.emplace_back(what, absl::Now());
