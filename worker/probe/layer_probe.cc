@@ -8,7 +8,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "base/bench/report.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
 #include "parallel/cost/device_cost.h"
@@ -16,6 +15,7 @@
 #include "worker/bench/bench_model.h"
 #include "worker/probe/gpu_overheads.h"
 #include "worker/probe/probe_model.h"
+#include "worker/probe/samples.h"
 #include "worker/probe/shape_times.h"
 
 namespace skein::worker {
@@ -197,12 +197,8 @@ class LayerProbe {
       }
       return rounds;
     };
-    // Of a round both have what else the host did then.
     const auto longer = [&](int32_t rows) {
-      std::vector<double> of_rounds = rounds_of(narrow, rows);
-      const std::vector<double> of_wide = rounds_of(wide, rows);
-      for (size_t i = 0; i < of_rounds.size(); ++i) of_rounds[i] -= of_wide[i];
-      return Median(std::move(of_rounds));
+      return MedianDifference(rounds_of(narrow, rows), rounds_of(wide, rows));
     };
     const auto passed = [](const ProbeShape& shape) {
       return static_cast<double>(shape.layers) *

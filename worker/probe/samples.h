@@ -3,6 +3,8 @@
 
 #include <vector>
 
+#include "absl/types/span.h"
+
 namespace skein::worker {
 
 struct Sampled {
@@ -13,5 +15,9 @@ struct Sampled {
 
 // `samples` is not empty.
 Sampled Summarise(std::vector<double> samples);
+
+// By how much samples of one thing are beyond those of another that were taken beside them, one by
+// one: what the host did then, both have. As many of each, and one at least.
+double MedianDifference(absl::Span<const double> of, absl::Span<const double> beside);
 
 }  // namespace skein::worker

@@ -21,5 +21,10 @@ TEST(SamplesTest, AnOutlierCountsForNothing) {
   EXPECT_EQ(disturbed.spread, quiet.spread);
 }
 
+// The medians of each, 13 and 10, are of unlike times.
+TEST(SamplesTest, DifferencesAreOfWhatWasTakenAtOneTime) {
+  EXPECT_EQ(MedianDifference({11, 22, 13}, {10, 20, 9}), 2);
+}
+
 }  // namespace
 }  // namespace skein::worker
