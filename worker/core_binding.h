@@ -17,9 +17,9 @@ namespace skein::worker {
 
 // The places of a rank's cores among the `cores` of its host, ascending. What computes at the same
 // time gets unlike cores as far as there are: first the shards of a stage, then replicas, then
-// stages. None where the rank has no part or may use all cores, where the host's ranks need not
-// share any, and where some cores would have more ranks than others: a scheduler shares those out
-// better. `host_ranks`: that are on this host. Pure.
+// stages, of which neighbours share. None where the rank has no part or may use all cores, where
+// the host's ranks need not share any, and where some cores would have more ranks than others: a
+// scheduler shares those out better. `host_ranks`: that are on this host. Pure.
 std::vector<int> CoresOfRank(const plan::Plan& plan, absl::Span<const int> host_ranks, int rank,
                              int cores);
 

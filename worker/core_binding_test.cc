@@ -45,11 +45,12 @@ TEST(CoresOfRankTest, WhatComputesAtOnceGetsUnlikeCores) {
   EXPECT_EQ(CoresOfAll({.tp_size = 4}, 2), (Each{{0}, {1}, {0}, {1}}));
   EXPECT_EQ(CoresOfAll({.tp_size = 2, .pp_size = 2}, 2), (Each{{0}, {1}, {0}, {1}}));
   EXPECT_EQ(CoresOfAll({.tp_size = 2, .dp_size = 2}, 2), (Each{{0}, {1}, {0}, {1}}));
-  EXPECT_EQ(CoresOfAll({.pp_size = 4}, 2), (Each{{0}, {1}, {0}, {1}}));
+  EXPECT_EQ(CoresOfAll({.pp_size = 4}, 2), (Each{{0}, {0}, {1}, {1}}));
+  EXPECT_EQ(CoresOfAll({.pp_size = 6}, 3), (Each{{0}, {0}, {1}, {1}, {2}, {2}}));
   EXPECT_EQ(CoresOfAll({.pp_size = 2, .dp_size = 2}, 2), (Each{{0}, {0}, {1}, {1}}));
   EXPECT_EQ(CoresOfAll({.dp_size = 4}, 2), (Each{{0}, {1}, {0}, {1}}));
   EXPECT_EQ(CoresOfAll({.pp_size = 4, .dp_size = 2}, 4),
-            (Each{{0}, {1}, {0}, {1}, {2}, {3}, {2}, {3}}));
+            (Each{{0}, {0}, {1}, {1}, {2}, {2}, {3}, {3}}));
   EXPECT_EQ(CoresOfAll({.tp_size = 2, .pp_size = 2, .dp_size = 2}, 4),
             (Each{{0}, {1}, {0}, {1}, {2}, {3}, {2}, {3}}));
 }
@@ -64,7 +65,7 @@ TEST(CoresOfRankTest, CoresThatAreNotSharedEvenlyStayFree) {
 }
 
 TEST(CoresOfRankTest, ThreadsOfARankGetUnlikeCores) {
-  EXPECT_EQ(CoresOfAll({.pp_size = 4}, 4, /*threads=*/2), (Each{{0, 1}, {2, 3}, {0, 1}, {2, 3}}));
+  EXPECT_EQ(CoresOfAll({.pp_size = 4}, 4, /*threads=*/2), (Each{{0, 1}, {0, 1}, {2, 3}, {2, 3}}));
   // Of all cores nothing is bound.
   EXPECT_EQ(CoresOfAll({.pp_size = 2}, 2, /*threads=*/2), Each(2));
   EXPECT_EQ(CoresOfAll({.dp_size = 2}, 1), Each(2));
