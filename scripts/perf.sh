@@ -232,10 +232,12 @@ figure_pipeline() {
 
 # What planning knows of this host's cores: how long a probe takes, and how far its predictions of bard are from what is measured.
 figure_plan() {
-  local runs=() middle worst wrong _
+  local took runs=() middle worst wrong _
   for _ in 1 2 3; do
     run mpirun -np 4 "$bin/worker/worker" probe --device=cpu --json="$work/topology.json" >"$work/probe.log" 2>&1 || fail "the probe failed"
-    runs+=("$(sed -n 's/^measured in \([0-9.]*\) s$/\1/p' "$work/probe.log")")
+    took=$(sed -n 's/^measured in \([0-9.]*\) s$/\1/p' "$work/probe.log")
+    [[ -n $took ]] || fail "the probe does not say how long it took"
+    runs+=("$took")
   done
   compare "seconds that a probe of 4 ranks takes" "$(median "${runs[@]}")" below 5
   run "$skein" bench scale --worker "$bin/worker/worker" --model="$bard" --np=1,2,4 --batch=1,2,4,8 --all --rounds=10 \
