@@ -38,8 +38,8 @@ std::set<int> ChooseCores(const plan::Plan& plan, absl::Span<const int> host_ran
   const int size = static_cast<int>(shards.size());
   const int slots = std::max(1, cores / (size * self.threads));
   const int of_replica = std::max(1, slots / static_cast<int>(replicas.size()));
-  // Neighbours share. Micro-batches that are as many as cores come to be as far apart as stages let
-  // them, since each waits for the one before it; of stages that far apart none have the same core.
+  // Neighbours share a core: micro-batches drift apart, so that stages far from each other compute
+  // at the same time (docs/adr/0034).
   const int of_stage = PlaceIn(stages, self.pp_rank) * of_replica / static_cast<int>(stages.size());
   const int slot = (PlaceIn(replicas, self.dp_rank) * of_replica + of_stage) % slots;
   const int first = (slot * size + PlaceIn(shards, self.tp_rank)) * self.threads;
