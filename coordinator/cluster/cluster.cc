@@ -139,7 +139,6 @@ absl::StatusOr<Cluster::RankId> Cluster::Attach(const attach::Hello& hello,
     spdlog::debug("job {}: {} has attached", job.id, RankName(hello));
     if (!job.AllRanksAre(Rank::State::kAttached)) return id;
     job.state = Job::State::kLoading;
-    job.planning = true;
   }
   PlanAndLoad(id.job);
   return id;
@@ -173,7 +172,6 @@ void Cluster::PlanAndLoad(JobNumber job_number) {
   const auto found = jobs_.find(job_number);
   if (found == jobs_.end() || found->second.over()) return;  // its ranks have heard why
   Job& job = found->second;
-  job.planning = false;
   job.machine = std::move(machine);
   if (!planning.ok()) return Refuse(job, planning.status());
   job.plan = std::move(planning->plans.front());
@@ -346,7 +344,7 @@ void Cluster::FindLost() {
       if (job.over()) {
         if (now - job.over_since < timeout) continue;
         std::exchange(rank.link, nullptr)->Close(absl::AbortedError(job.detail));
-      } else if (was_asleep || job.planning) {  // the thread that plans hears no heartbeats
+      } else if (was_asleep || job.is_planned()) {  // the thread that plans hears no heartbeats
         rank.last_heard = now;
         rank.steps.Restart(now);
         rank.heartbeat.threads.clear();

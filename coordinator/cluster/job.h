@@ -59,7 +59,6 @@ struct Job {
   std::string version;  // of its ranks' program
   int32_t protocol = 0;
   plan::LayoutRequest layout;
-  bool planning = false;          // a thread plans it, once all ranks have attached
   int32_t size = 0;               // the number of ranks, as its ranks tell it
   std::map<int32_t, Rank> ranks;  // only those that have attached: a claimed size costs nothing
   // By rank, each as of its last heartbeat. Empty until all ranks have attached.
@@ -73,6 +72,8 @@ struct Job {
 
   bool serves() const { return state == State::kServing || state == State::kDraining; }
   bool over() const { return state == State::kLost || state == State::kEnded; }
+  // All of its ranks have attached, and a thread plans it.
+  bool is_planned() const { return state == State::kLoading && !plan.has_value(); }
   bool AllRanksAre(Rank::State wanted) const {
     return static_cast<int32_t>(ranks.size()) == size &&
            std::all_of(ranks.begin(), ranks.end(),

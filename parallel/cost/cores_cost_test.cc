@@ -23,13 +23,19 @@ Topology TwoCores() {
   return box;
 }
 
+// As Even has it, on the host's cores.
+Replica OnCores(int32_t pp, int32_t sequences) {
+  Replica replica = Even(/*tp=*/1, pp, sequences);
+  for (Stage& stage : replica.stages) stage.sites = {{0, -1}};
+  return replica;
+}
+
 TEST(CoresCostTest, CoresHaveCachesAndShares) {
   Topology box = TwoCores();
   topology::DeviceRates& rates = box.hosts[0].core_rates;
   rates.reads = {{1 << 24, 50e9, 40e9}, {1 << 25, 10e9, 6e9}};
   rates.products = {{DType::kF32, 0, 1, 1e15}};
-  Replica replica = Even(1, 1, 1);
-  replica.stages[0].sites = {{0, -1}};
+  Replica replica = OnCores(/*pp=*/1, /*sequences=*/1);
   replica.activations = DType::kF32;
   const auto step = [&](const CoreShare& share) {
     for (Stage& stage : replica.stages) stage.share = share;
@@ -46,8 +52,7 @@ TEST(CoresCostTest, CoresHaveCachesAndShares) {
   // Two sets of stages in turn are beyond a cache that holds one.
   box.hosts[0].links = {
       {topology::Path::kSelf, {topology::Origin::kMeasured, absl::ZeroDuration(), 1e12}}};
-  replica = Even(1, 2, 1);
-  for (Stage& stage : replica.stages) stage.sites = {{0, -1}};
+  replica = OnCores(/*pp=*/2, /*sequences=*/1);
   replica.activations = DType::kF32;
   EXPECT_GT(step({.sets = 2}), 4 * step({}));
 }
@@ -61,8 +66,7 @@ TEST(CoresCostTest, LayersOfSharedCoresTakeLongerToBeginAndToPassValues) {
   topology::DeviceRates& rates = box.hosts[0].core_rates;
   rates.reads = {{1 << 24, 1e15, 1e15}};
   rates.products = {{DType::kF32, 0, 1, 1e18}, {DType::kF32, 0, 64, 1e18}};
-  Replica replica = Even(1, 1, 1);
-  replica.stages[0].sites = {{0, -1}};
+  Replica replica = OnCores(/*pp=*/1, /*sequences=*/1);
   const auto step_ms = [&](int32_t rows, double of_a_core) {
     replica.sequences = rows;
     replica.stages[0].share.of_a_core = of_a_core;
@@ -89,11 +93,8 @@ TEST(CoresCostTest, StagesLeaveEachOtherTheCoresThatTheyDoNotNeed) {
   rates.overheads = {{1, absl::ZeroDuration(), absl::Milliseconds(1)}};
   box.hosts[0].links = {
       {topology::Path::kSelf, {topology::Origin::kMeasured, absl::ZeroDuration(), 1e12}}};
-  Replica replica = Even(1, 4, 4);
-  for (Stage& stage : replica.stages) {
-    stage.sites = {{0, -1}};
-    stage.share = {.of_a_core = 0.5, .together = true};
-  }
+  Replica replica = OnCores(/*pp=*/4, /*sequences=*/4);
+  for (Stage& stage : replica.stages) stage.share = {.of_a_core = 0.5, .together = true};
   const auto step_ms = [&](const std::vector<int64_t>& layers) {
     for (size_t i = 0; i < layers.size(); ++i) replica.stages[i].layers = {0, layers[i]};
     return absl::ToDoubleMilliseconds(
@@ -121,8 +122,7 @@ TEST(CoresCostTest, TurnsBeginWithWhatOthersHavePutOutOfCaches) {
   topology::DeviceRates& rates = box.hosts[0].core_rates;
   rates.reads = {{int64_t{1} << 34, 1e13, 1e13}, {(int64_t{1} << 34) + 1, 5e12, 5e12}};
   rates.products = {{DType::kF32, 0, 1, 1e18}};
-  Replica replica = Even(1, 1, 1);
-  replica.stages[0].sites = {{0, -1}};
+  Replica replica = OnCores(/*pp=*/1, /*sequences=*/1);
   const auto step_ms = [&](double of_a_core, double sets) {
     replica.stages[0].share = {.of_a_core = of_a_core, .together = true, .sets = sets};
     return absl::ToDoubleMilliseconds(
@@ -146,8 +146,7 @@ TEST(CoresCostTest, LoneRanksReadFaster) {
   Topology box = TwoCores();
   topology::DeviceRates& rates = box.hosts[0].core_rates;
   rates.reads = {{1 << 24, 10e9, 5e9}};
-  Replica replica = Even(1, 1, 1);
-  replica.stages[0].sites = {{0, -1}};
+  Replica replica = OnCores(/*pp=*/1, /*sequences=*/1);
   const auto step = [&](double operations_per_s, bool together, double in_cache = 1e15) {
     rates.products = {{DType::kF32, 1 << 20, 1, in_cache}, {DType::kF32, 0, 1, operations_per_s}};
     replica.stages[0].share.together = together;
