@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <system_error>
 
@@ -14,6 +15,9 @@ namespace {
 
 constexpr int kSpins = 500;  // some 20 us of pauses
 constexpr std::chrono::microseconds kYields{200};
+// Between two times that the caller is brought to its core: others may be there, for which the
+// scheduler moves it away.
+constexpr std::chrono::milliseconds kStays{1};
 
 void Pause() {
 #if defined(__x86_64__)
@@ -37,10 +41,17 @@ void AwaitChange(const std::atomic<T>& atomic, T value) {
   atomic.wait(value, std::memory_order_acquire);
 }
 
+cpu_set_t MaskOf(const std::vector<int>& cpus) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  for (const int cpu : cpus) CPU_SET(cpu, &mask);
+  return mask;
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ThreadPool>> ThreadPool::Create(int threads) {
-  std::unique_ptr<ThreadPool> pool(new ThreadPool(threads));
+absl::StatusOr<std::unique_ptr<ThreadPool>> ThreadPool::Create(int threads, const Cores& cores) {
+  std::unique_ptr<ThreadPool> pool(new ThreadPool(threads, cores));
   try {
     for (int i = 1; i < threads; ++i) {
       pool->workers_.emplace_back([pool = pool.get(), i] { pool->Work(i); });
@@ -60,7 +71,20 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
+void ThreadPool::BringCaller() {
+  const std::vector<int>& cpus = cores_.front();
+  if (std::find(cpus.begin(), cpus.end(), sched_getcpu()) != cpus.end()) return;
+  const auto now = std::chrono::steady_clock::now();
+  cpu_set_t before;
+  if (now < brought_ + kStays || sched_getaffinity(0, sizeof(before), &before) != 0) return;
+  brought_ = now;
+  const cpu_set_t there = MaskOf(cpus);
+  sched_setaffinity(0, sizeof(there), &there);
+  sched_setaffinity(0, sizeof(before), &before);
+}
+
 void ThreadPool::Run(int64_t tasks, Call call, const void* fn) {
+  if (!cores_.empty()) BringCaller();
   tasks_ = tasks;
   call_ = call;
   fn_ = fn;
@@ -110,6 +134,10 @@ void ThreadPool::TakeTasksOf(int share, int thread) {
 
 void ThreadPool::Work(int thread) {
   NameThisThread("pool");
+  if (!cores_.empty()) {
+    const cpu_set_t mine = MaskOf(cores_[thread]);
+    sched_setaffinity(0, sizeof(mine), &mine);
+  }
   uint32_t job = 0;
   while (!stop_.load(std::memory_order_acquire)) {
     AwaitChange(job_, job);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <thread>
@@ -19,8 +20,15 @@ namespace skein {
 // Allocates nothing after Create.
 class ThreadPool {
  public:
-  // `threads` >= 1. Returns the system's own error when a thread cannot be started.
-  static absl::StatusOr<std::unique_ptr<ThreadPool>> Create(int threads);
+  // The processors of a core for each thread, or none: threads run where the scheduler has them,
+  // which may leave two of them on one core for tens of milliseconds while another one idles.
+  using Cores = std::vector<std::vector<int>>;
+
+  // `threads` >= 1. Those that it starts are bound to their cores. The caller of ForEach has the
+  // first one: it is brought back there, and not bound, since threads that it starts would be, too.
+  // Returns the system's own error when a thread cannot be started; where it cannot be bound, it
+  // runs on any core.
+  static absl::StatusOr<std::unique_ptr<ThreadPool>> Create(int threads, const Cores& cores = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -51,14 +59,17 @@ class ThreadPool {
     std::atomic<uint64_t> open{0};
   };
 
-  explicit ThreadPool(int threads) : shares_(threads) {}
+  ThreadPool(int threads, const Cores& cores) : cores_(cores), shares_(threads) {}
+  void BringCaller();
   void Run(int64_t tasks, Call call, const void* fn);
   void Work(int thread);
   void TakeTasks(int thread);
   void TakeTasksOf(int share, int thread);
   int64_t EndOfShare(int share) const { return (share + 1) * tasks_ / threads(); }
 
-  std::vector<Share> shares_;  // [threads]
+  const Cores cores_;
+  std::chrono::steady_clock::time_point brought_;  // the caller, last
+  std::vector<Share> shares_;                      // [threads]
   std::vector<std::thread> workers_;
   // All threads read the job. They write its end, which has a cache line of its own.
   std::atomic<uint32_t> job_{0};  // counts the jobs

@@ -1,5 +1,7 @@
 #include "base/thread_pool.h"
 
+#include <sched.h>
+
 #include <atomic>
 #include <ctime>
 #include <memory>
@@ -57,6 +59,51 @@ TEST(ThreadPoolTest, TheTasksOfAThreadThatIsHeldUpAreTakenByOthers) {
     while (others < kTasks - 1 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
     EXPECT_EQ(others, kTasks - 1);
   });
+}
+
+std::vector<int> AllowedCpus() {
+  cpu_set_t set;
+  EXPECT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+void AllowCpus(const std::vector<int>& cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(cpu, &set);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(set), &set), 0);
+}
+
+TEST(ThreadPoolTest, ThreadsKeepToTheirCores) {
+  const std::vector<int> cpus = AllowedCpus();
+  if (cpus.size() < 2) GTEST_SKIP() << "there is one processor";
+  SKEIN_ASSERT_OK_AND_ASSIGN(auto pool, ThreadPool::Create(2, {{cpus[1]}, {cpus[0]}}));
+  int came_back = 0;
+  constexpr int kTries = 20;
+  for (int i = 0; i < kTries; ++i) {
+    // The caller is on the other thread's core.
+    AllowCpus({cpus[0]});
+    AllowCpus(cpus);
+    absl::SleepFor(absl::Milliseconds(5));  // that thread sleeps
+    std::vector<int> allowed;
+    int began_on = -1;
+    std::atomic<int> arrived{0};
+    pool->ForEach(2, [&](int64_t, int thread) {
+      if (thread == 0) began_on = sched_getcpu();
+      if (thread == 1) allowed = AllowedCpus();
+      ++arrived;
+      while (arrived < 2) sched_yield();
+    });
+    EXPECT_EQ(allowed, std::vector<int>{cpus[0]});
+    EXPECT_EQ(AllowedCpus(), cpus);
+    if (began_on == cpus[1]) ++came_back;
+  }
+  // Others may have had its core, by turns.
+  EXPECT_GT(came_back, kTries / 2);
 }
 
 TEST(ThreadPoolTest, IdleThreadsSleep) {

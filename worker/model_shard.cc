@@ -21,6 +21,7 @@
 #include "model/format/identity.h"
 #include "model/format/open.h"
 #include "parallel/planner/memory.h"
+#include "topology/host/cores.h"
 
 namespace skein::worker {
 namespace {
@@ -76,7 +77,10 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const plan::RankPl
                                      .warming_up = options.warming_up});
   }
   const std::string& name = options.backend;
-  if (name == "cpu") return kernels::MakeCpuBackend({.threads = rank.threads});
+  if (name == "cpu") {
+    return kernels::MakeCpuBackend(
+        {.threads = rank.threads, .cores = topology::CoresOfThreads(rank.threads)});
+  }
   if (name == "reference") return kernels::MakeReferenceBackend();
   return absl::InvalidArgumentError(
       absl::StrCat("unknown back end '", name, "'; there are: cpu, reference"));

@@ -1,7 +1,14 @@
 #include "worker/model_shard.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <set>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 #include "base/test_util.h"
 #include "gtest/gtest.h"
@@ -10,6 +17,8 @@
 #include "model/format/open.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/shard.h"
+#include "topology/cpus.h"
+#include "topology/host/cores.h"
 
 namespace skein::worker {
 namespace {
@@ -69,6 +78,38 @@ TEST(LoadModelShardTest, ProgramsAreDeterministicWherePlansAre) {
     SKEIN_ASSERT_OK_AND_ASSIGN(const ModelShard shard, LoadModelShard(plan, plan.ranks[1], {}));
     EXPECT_EQ(shard.program.program.deterministic, deterministic);
   }
+}
+
+// What each of this process's threads of that name may run on.
+std::multiset<topology::Cpus> CpusOfThreads(const std::string& name) {
+  std::multiset<topology::Cpus> all;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (ReadFileOrEmpty(task.path() / "comm") != name + "\n") continue;
+    for (absl::string_view line : absl::StrSplit(ReadFileOrEmpty(task.path() / "status"), '\n')) {
+      if (absl::ConsumePrefix(&line, "Cpus_allowed_list:\t")) {
+        all.insert(topology::ParseCpus({line.data(), line.size()}));
+      }
+    }
+  }
+  return all;
+}
+
+TEST(LoadModelShardTest, ThreadsHaveACoreEachWhereThereAreAsMany) {
+  SKEIN_ASSERT_OK_AND_ASSIGN(const std::vector<topology::Cpus> cores, topology::AffinityCpus());
+  if (cores.size() < 2) GTEST_SKIP() << "there is one core";
+  SKEIN_ASSERT_OK_AND_ASSIGN(plan::Plan plan, BardPlan());
+  plan::RankPlan& rank = plan.ranks[1];
+  rank.threads = static_cast<int32_t>(cores.size());
+  {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const ModelShard shard, LoadModelShard(plan, rank, {}));
+    EXPECT_EQ(CpusOfThreads("pool"), std::multiset<topology::Cpus>(cores.begin() + 1, cores.end()));
+  }
+  topology::Cpus all;
+  for (const topology::Cpus& core : cores) all.insert(all.end(), core.begin(), core.end());
+  std::sort(all.begin(), all.end());
+  ++rank.threads;
+  SKEIN_ASSERT_OK_AND_ASSIGN(const ModelShard shard, LoadModelShard(plan, rank, {}));
+  EXPECT_EQ(CpusOfThreads("pool").count(all), cores.size());
 }
 
 TEST(ResolveModelPathTest, TakesTheRootsFolderOfTheSameName) {

@@ -23,7 +23,8 @@ std::atomic<uint64_t> sink{0};
 
 }  // namespace
 
-absl::StatusOr<ReadProbe> ReadProbe::Create(int threads, int64_t bytes) {
+absl::StatusOr<ReadProbe> ReadProbe::Create(int threads, int64_t bytes,
+                                            const ThreadPool::Cores& cores) {
   const int64_t pieces = bytes / kPiece;
   const SimdOps* simd = ChooseSimdOps(0);
   if (threads < 1 || pieces < 1) {
@@ -31,7 +32,7 @@ absl::StatusOr<ReadProbe> ReadProbe::Create(int threads, int64_t bytes) {
         absl::StrCat(threads, " threads that read ", bytes, " bytes"));
   }
   if (simd == nullptr) return absl::UnimplementedError("this CPU has no fused multiply-add");
-  SKEIN_ASSIGN_OR_RETURN(auto pool, ThreadPool::Create(threads));
+  SKEIN_ASSIGN_OR_RETURN(auto pool, ThreadPool::Create(threads, cores));
   SKEIN_ASSIGN_OR_RETURN(auto memory,
                          HostMemory::Allocate(pieces * kPiece, "reading", /*huge_pages=*/true));
   // Pages that were never touched would all be the one page of zeros.

@@ -17,7 +17,8 @@ class ReadProbe {
  public:
   // Allocates `bytes`, rounded down to MiB (choose more than caches hold). ResourceExhausted when
   // they cannot be had.
-  static absl::StatusOr<ReadProbe> Create(int threads, int64_t bytes);
+  static absl::StatusOr<ReadProbe> Create(int threads, int64_t bytes,
+                                          const ThreadPool::Cores& cores = {});
 
   int64_t bytes() const { return memory_.bytes(); }
 

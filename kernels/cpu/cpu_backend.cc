@@ -452,7 +452,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& option
     return absl::UnimplementedError(
         "this CPU has no fused multiply-add; the CPU back end needs AVX2 (x86, 2013 and later)");
   }
-  SKEIN_ASSIGN_OR_RETURN(auto pool, ThreadPool::Create(options.threads));
+  SKEIN_ASSIGN_OR_RETURN(auto pool, ThreadPool::Create(options.threads, options.cores));
   return std::make_unique<CpuBackend>(*simd, std::move(pool));
 }
 

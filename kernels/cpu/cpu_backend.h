@@ -8,12 +8,14 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "base/thread_pool.h"
 #include "kernels/ops/backend.h"
 
 namespace skein::kernels {
 
 struct CpuOptions {
-  int threads = 1;  // including the one that calls Enqueue; 1 starts none
+  int threads = 1;               // including the one that calls Enqueue; 1 starts none
+  ThreadPool::Cores cores = {};  // of the threads
   // Restricts, for tests, the instruction sets that may be used to a mask of HWY_* targets; 0
   // allows all. Set it only while no other thread makes a back end.
   int64_t simd_targets = 0;

@@ -66,6 +66,12 @@ absl::StatusOr<std::vector<Cpus>> AffinityCpus() {
   return cores;
 }
 
+std::vector<Cpus> CoresOfThreads(int32_t threads) {
+  const absl::StatusOr<std::vector<Cpus>> cores = AffinityCpus();
+  if (!cores.ok() || static_cast<int64_t>(cores->size()) != threads) return {};
+  return *cores;
+}
+
 absl::StatusOr<int64_t> AffinityCacheBytes() {
   SKEIN_ASSIGN_OR_RETURN(const Affinity affinity, FindAffinity());
   return CacheBytesOf(affinity.topology.get(), affinity.cpus.get());

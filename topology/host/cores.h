@@ -18,6 +18,10 @@ absl::StatusOr<int32_t> AffinityCores();
 // Each of these cores: its hardware threads that the affinity allows.
 absl::StatusOr<std::vector<Cpus>> AffinityCpus();
 
+// A core for each of a process's `threads`, where AffinityCpus has just as many. None where it has
+// more or fewer: a scheduler shares those out better.
+std::vector<Cpus> CoresOfThreads(int32_t threads);
+
 // CacheBytesOf these cores.
 absl::StatusOr<int64_t> AffinityCacheBytes();
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/test_util.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace skein::topology {
@@ -64,6 +65,8 @@ TEST(AffinityCoresTest, FollowsTheThreadsAffinity) {
     for (const int cpu : core) cpus += CPU_ISSET(cpu, &before) ? 1 : 1000;
   }
   EXPECT_EQ(cpus, CPU_COUNT(&before));
+  EXPECT_EQ(CoresOfThreads(all), cores);
+  EXPECT_THAT(CoresOfThreads(all + 1), testing::IsEmpty());
   int first = 0;
   while (!CPU_ISSET(first, &before)) ++first;
   cpu_set_t one;
@@ -74,6 +77,8 @@ TEST(AffinityCoresTest, FollowsTheThreadsAffinity) {
   EXPECT_EQ(alone, 1);
   SKEIN_ASSERT_OK_AND_ASSIGN(const std::vector<Cpus> bound, AffinityCpus());
   EXPECT_EQ(bound, (std::vector<Cpus>{{first}}));
+  EXPECT_EQ(CoresOfThreads(1), bound);
+  EXPECT_THAT(CoresOfThreads(all + 1), testing::IsEmpty());
   ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 

@@ -20,8 +20,9 @@ namespace {
 
 absl::StatusOr<Ceilings> CpuCeilings(int threads) {
   constexpr int kPasses = 5;
-  SKEIN_ASSIGN_OR_RETURN(kernels::ReadProbe probe,
-                         kernels::ReadProbe::Create(threads, BytesBeyondCaches()));
+  SKEIN_ASSIGN_OR_RETURN(
+      kernels::ReadProbe probe,
+      kernels::ReadProbe::Create(threads, BytesBeyondCaches(), topology::CoresOfThreads(threads)));
   std::vector<double> rates;
   for (int pass = 0; pass < kPasses; ++pass) rates.push_back(probe.Pass());
   SKEIN_ASSIGN_OR_RETURN(const double arithmetic, kernels::MeasureArithmetic(threads));
@@ -82,7 +83,9 @@ absl::StatusOr<BenchDevice> OpenBenchDevice(const BenchDeviceOptions& options, B
   }
   bench.machine.threads = bench.threads;
   SKEIN_ASSIGN_OR_RETURN(bench.machine.ceilings, CpuCeilings(bench.threads));
-  SKEIN_ASSIGN_OR_RETURN(bench.backend, kernels::MakeCpuBackend({.threads = bench.threads}));
+  SKEIN_ASSIGN_OR_RETURN(
+      bench.backend, kernels::MakeCpuBackend({.threads = bench.threads,
+                                              .cores = topology::CoresOfThreads(bench.threads)}));
   return bench;
 }
 

@@ -284,8 +284,10 @@ class DecodeBench {
     const int64_t probe_bytes =
         cached ? std::max(static_cast<int64_t>(row.bytes), int64_t{bench_.device().threads} << 20)
                : BytesBeyondCaches();
-    SKEIN_ASSIGN_OR_RETURN(kernels::ReadProbe probe,
-                           kernels::ReadProbe::Create(bench_.device().threads, probe_bytes));
+    const int threads = bench_.device().threads;
+    SKEIN_ASSIGN_OR_RETURN(
+        kernels::ReadProbe probe,
+        kernels::ReadProbe::Create(threads, probe_bytes, topology::CoresOfThreads(threads)));
     std::vector<double> reads;
     const auto read = [&](int passes) {
       for (int pass = 0; pass < passes; ++pass) reads.push_back(probe.Pass());

@@ -16,6 +16,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/ops/sizes.h"
 #include "model/format/open.h"
+#include "topology/host/cores.h"
 
 namespace skein::worker {
 
@@ -45,7 +46,9 @@ absl::Status HostModel::Load() {
                               .exact = options_.exact});
   if (!program.ok()) return Annotate(program.status(), options_.model);
   program_ = *std::move(program);
-  SKEIN_ASSIGN_OR_RETURN(backend_, kernels::MakeCpuBackend({.threads = options_.threads}));
+  SKEIN_ASSIGN_OR_RETURN(
+      backend_, kernels::MakeCpuBackend({.threads = options_.threads,
+                                         .cores = topology::CoresOfThreads(options_.threads)}));
   ShardLoadOptions load{.threads = options_.threads};
   load.progress = [&](int64_t done, int64_t total) {
     ShowProgress(

@@ -26,6 +26,7 @@
 #include "parallel/plan/plan.h"
 #include "proto/convert/machines_json.h"
 #include "topology/cpus.h"
+#include "topology/host/cores.h"
 #include "topology/host/near_cpus.h"
 #include "topology/pci_address.h"
 #include "worker/bench/bench_device.h"
@@ -147,7 +148,10 @@ class HostProbe {
 
   absl::StatusOr<BenchDevice> Cores() {
     BenchDevice device{.device = options_.device, .threads = options_.threads};
-    SKEIN_ASSIGN_OR_RETURN(device.backend, kernels::MakeCpuBackend({.threads = options_.threads}));
+    SKEIN_ASSIGN_OR_RETURN(
+        device.backend,
+        kernels::MakeCpuBackend(
+            {.threads = options_.threads, .cores = topology::CoresOfThreads(options_.threads)}));
     return device;
   }
 
@@ -214,7 +218,8 @@ class HostProbe {
                     TimedReads& timed) {
     if (reads_ == std::nullopt || reads_->threads() != threads) {
       reads_.reset();
-      SKEIN_ASSIGN_OR_RETURN(reads_, kernels::ReadProbe::Create(threads, sizes.back()));
+      SKEIN_ASSIGN_OR_RETURN(reads_, kernels::ReadProbe::Create(threads, sizes.back(),
+                                                                topology::CoresOfThreads(threads)));
     }
     timed = TimeReads(sizes, threads, hooks, [this](int64_t bytes) { return reads_->Pass(bytes); });
     return absl::OkStatus();
