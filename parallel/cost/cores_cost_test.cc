@@ -1,4 +1,5 @@
 // What replicas cost on cores: caches, and cores that ranks share.
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -113,6 +114,33 @@ TEST(CoresCostTest, StagesLeaveEachOtherTheCoresThatTheyDoNotNeed) {
   EXPECT_NEAR(step_ms({6, 6, 6, 14}), 4 * 14, 0.1);
   replica.stages[3].share.of_a_core = 0.5;
   EXPECT_NEAR(step_ms({6, 6, 6, 14}), 4 * 28, 0.1);
+}
+
+// Neighbours of four stages share two cores; layers take 1 ms of one, or 0.1.
+TEST(CoresCostTest, StagesThatShareACoreMeetThereWhereTheyTakeLongerThanATurn) {
+  Topology box = TwoCores();
+  topology::DeviceRates& rates = box.hosts[0].core_rates;
+  rates.reads = {{1 << 24, 1e15, 1e15}};
+  rates.products = {{DType::kF32, 0, 1, 1e18}};
+  box.hosts[0].links = {
+      {topology::Path::kSelf, {topology::Origin::kMeasured, absl::ZeroDuration(), 1e12}}};
+  const auto step_ms = [&](int32_t sequences, absl::Duration layer, double sets) {
+    rates.overheads = {{1, absl::ZeroDuration(), layer}};
+    Replica replica = OnCores(/*pp=*/4, sequences);
+    for (Stage& stage : replica.stages) {
+      stage.share = {.of_a_core = std::min(1.0, 2.0 / sequences), .together = true, .sets = sets};
+    }
+    return absl::ToDoubleMilliseconds(
+        PredictReplica(box, Llama8B(), replica, {1, 1, sequences}).value_or(ReplicaCost{}).step);
+  };
+  const absl::Duration ms = absl::Milliseconds(1);
+  EXPECT_NEAR(step_ms(1, ms, 2), 32, 0.1);
+  EXPECT_NEAR(step_ms(2, ms, 2), 48, 0.1);  // two of four stages take twice as long
+  EXPECT_NEAR(step_ms(4, ms, 2), 64, 0.1);
+  EXPECT_NEAR(step_ms(2, ms / 10, 2), 3.2, 0.05);
+  EXPECT_NEAR(step_ms(4, ms / 10, 2), 6.4, 0.05);
+  // With a core for each.
+  EXPECT_NEAR(step_ms(2, ms, 1), 32, 0.1);
 }
 
 // In turns of 4 ms, two ranks read 15.0 GB in 1.5 ms, and in 3 ms what the other one has put out

@@ -1,11 +1,14 @@
 #include "parallel/cost/replica_cost.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "base/status_macros.h"
 #include "parallel/comm/patience.h"
 #include "parallel/pipeline/pipeline_schedule.h"
+#include "parallel/pipeline/shared_cores.h"
 #include "parallel/pipeline/simulate.h"
 #include "parallel/plan/prompt_pieces.h"
 
@@ -27,9 +30,39 @@ int64_t MeanContext(const Workload& workload) {
 
 int64_t RowsOf(const Replica& replica) { return CeilDiv(replica.sequences, replica.micro_batches); }
 
+// On which core of its host each stage computes, as worker/core_binding has it: so many neighbours
+// as share one. None where stages have cores of their own or several, or share them with those of
+// other replicas.
+std::vector<int32_t> SharedCoresOf(const Replica& replica) {
+  const Stage& first = replica.stages.front();
+  const auto neighbours = static_cast<size_t>(first.share.sets);
+  if (neighbours < 2 || static_cast<double>(neighbours) != first.share.sets ||
+      replica.stages.size() % neighbours != 0) {
+    return {};
+  }
+  std::vector<int32_t> cores;
+  for (const Stage& stage : replica.stages) {
+    const bool alike = stage.sites.size() == 1 && stage.sites.front() == first.sites.front() &&
+                       stage.share.sets == first.share.sets;
+    if (!alike) return {};
+    cores.push_back(static_cast<int32_t>(cores.size() / neighbours));
+  }
+  return cores;
+}
+
 absl::StatusOr<schedule::Timeline> Simulate(const Replica& replica, const StageClock& clock,
                                             const std::vector<StageTime>& times, int32_t steps,
                                             Receiver receiver) {
+  if (std::vector<int32_t> core = SharedCoresOf(replica); !core.empty()) {
+    schedule::SharedCores cores = {.core = std::move(core),
+                                   .hop = clock.Hop(RowsOf(replica), receiver),
+                                   .token_hop = clock.TokenHop(RowsOf(replica), receiver),
+                                   .turn = kTurn};
+    for (size_t stage = 0; stage < replica.stages.size(); ++stage) {
+      cores.compute.push_back(clock.AloneOnCore(stage, RowsOf(replica)).total());
+    }
+    return schedule::SimulateDecodes(cores, replica.micro_batches, steps);
+  }
   schedule::Costs costs;
   costs.compute = [&](int32_t stage, schedule::MicroBatchId) { return times[stage].total(); };
   costs.hop = clock.Hop(RowsOf(replica), receiver);

@@ -14,10 +14,6 @@ using model::ModelConfig;
 using model::TypeShare;
 using topology::Topology;
 
-// How long Linux leaves a core to who does not wait, where others want it: a tick of its usual
-// kernels, at which it looks.
-constexpr absl::Duration kTurn = absl::Milliseconds(4);
-
 int32_t ShardsOf(const Stage& stage) { return static_cast<int32_t>(stage.sites.size()); }
 
 int64_t ActivationBytes(const Replica& replica, int64_t values) {
@@ -203,11 +199,20 @@ int64_t WholeSet(const ModelConfig& model, const Stage& stage) {
 }  // namespace
 
 StageTime StageClock::Of(size_t index, const Batch& batch) const {
-  const Stage& stage = replica_.stages[index];
-  const bool last = index + 1 == replica_.stages.size();
-  const int64_t set = WorkingSet(model_, replica_, stage, last, replica_.sequences, context_);
+  return TimeOf(replica_.stages[index], index + 1 == replica_.stages.size(), batch);
+}
+
+StageTime StageClock::AloneOnCore(size_t index, int64_t rows) const {
+  Stage stage = replica_.stages[index];
+  stage.share.of_a_core = 1;
+  return TimeOf(stage, index + 1 == replica_.stages.size(),
+                {.decodes = rows, .context = context_, .outputs = rows});
+}
+
+StageTime StageClock::TimeOf(const Stage& stage, bool is_last, const Batch& batch) const {
+  const int64_t set = WorkingSet(model_, replica_, stage, is_last, replica_.sequences, context_);
   StageTime time = LayersTime(topology_, model_, replica_, stage, batch, stage.layers.size(), set);
-  if (last && batch.outputs > 0) {
+  if (is_last && batch.outputs > 0) {
     const StageTime logits = LogitsTime(topology_, model_, stage, batch.outputs, set);
     time.compute += logits.compute;
     time.exchange += logits.exchange;

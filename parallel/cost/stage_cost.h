@@ -25,6 +25,10 @@
 
 namespace skein::cost {
 
+// How long Linux leaves a core to who does not wait, where others want it: a tick of its usual
+// kernels, at which it looks.
+inline constexpr absl::Duration kTurn = absl::Milliseconds(4);
+
 struct Stage {
   Range layers;             // of the model
   std::vector<Site> sites;  // [tp]
@@ -84,6 +88,8 @@ class StageClock {
   std::vector<StageTime> OfDecodes(int64_t rows) const {
     return OfAll({.decodes = rows, .context = context_, .outputs = rows});
   }
+  // With a core for itself.
+  StageTime AloneOnCore(size_t stage, int64_t rows) const;
 
   // The longest way between two stages, activations of `rows`.
   absl::Duration Hop(int64_t rows, Receiver receiver) const;
@@ -91,6 +97,7 @@ class StageClock {
   absl::Duration TokenHop(int64_t rows, Receiver receiver) const;
 
  private:
+  StageTime TimeOf(const Stage& stage, bool is_last, const Batch& batch) const;
   double Refills(const Stage& stage, int64_t working_set) const;
 
   const topology::Topology& topology_;

@@ -1,0 +1,91 @@
+#include "parallel/pipeline/shared_cores.h"
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/test_util.h"
+#include "gtest/gtest.h"
+#include "parallel/pipeline/pipeline_schedule.h"
+
+namespace skein::schedule {
+namespace {
+
+constexpr absl::Duration kMs = absl::Milliseconds(1);
+
+double StepMs(const SharedCores& cores, int32_t micro_batches, int32_t steps = 32) {
+  return absl::ToDoubleMilliseconds(
+      FindSteadyState(SimulateDecodes(cores, micro_batches, steps)).step_period);
+}
+
+// Four stages of 12 ms.
+SharedCores Four(const std::vector<int32_t>& core, absl::Duration turn) {
+  return {.compute = std::vector<absl::Duration>(4, 12 * kMs), .core = core, .turn = turn};
+}
+
+TEST(SharedCoresTest, StagesWithCoresOfTheirOwnDecodeAsSchedulesSay) {
+  SharedCores cores = {.compute = {3 * kMs, 5 * kMs, 4 * kMs, 7 * kMs},
+                       .core = {0, 1, 2, 3},
+                       .hop = kMs,
+                       .token_hop = 2 * kMs,
+                       .turn = kMs};
+  Costs costs;
+  costs.compute = [&](int32_t stage, MicroBatchId) { return cores.compute[stage]; };
+  costs.hop = cores.hop;
+  costs.token_hop = cores.token_hop;
+  for (const int32_t micro_batches : {1, 2, 3}) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(const Timeline expected,
+                               Simulate(Decode(4, micro_batches, 32), costs));
+    EXPECT_EQ(StepMs(cores, micro_batches),
+              absl::ToDoubleMilliseconds(FindSteadyState(expected).step_period))
+        << micro_batches;
+  }
+}
+
+TEST(SharedCoresTest, StagesShorterThanATurnComeOneAfterTheOther) {
+  for (const std::vector<int32_t>& core :
+       {std::vector<int32_t>{0, 0, 1, 1}, std::vector<int32_t>{0, 1, 0, 1}}) {
+    EXPECT_EQ(StepMs(Four(core, 20 * kMs), 1), 48);
+    EXPECT_EQ(StepMs(Four(core, 20 * kMs), 2), 48);
+    EXPECT_EQ(StepMs(Four(core, 20 * kMs), 4), 96);
+  }
+}
+
+TEST(SharedCoresTest, LongerOnesShareTheirCore) {
+  // A stage behind, a micro-batch has the core that the other one has, too, in two stages of four.
+  EXPECT_NEAR(StepMs(Four({0, 0, 1, 1}, kMs), 2), 72, 1);
+  EXPECT_NEAR(StepMs(Four({0, 1, 0, 1}, kMs), 2), 48, 1);
+  EXPECT_NEAR(StepMs(Four({0, 0, 1, 1}, kMs), 1), 48, 0);
+  EXPECT_NEAR(StepMs(Four({0, 0, 1, 1}, kMs), 4), 96, 1);
+  EXPECT_NEAR(StepMs(Four({0, 0, 0, 0}, kMs), 2), 96, 1);
+}
+
+TEST(SharedCoresTest, TheCoreWithTheMostWorkBinds) {
+  SharedCores cores = Four({0, 0, 1, 1}, kMs);
+  cores.compute[3] = 20 * kMs;
+  EXPECT_NEAR(StepMs(cores, 4), 4 * 32, 1);
+}
+
+// Of two stages on one core.
+void ExpectIntervals(absl::Duration turn, const std::vector<std::pair<double, double>>& expected) {
+  const Timeline timeline = SimulateDecodes(
+      {.compute = {3 * kMs, 3 * kMs}, .core = {0, 0}, .hop = kMs, .turn = turn}, 2, 1);
+  ASSERT_EQ(timeline.stages, 2);
+  std::vector<std::pair<double, double>> found;
+  for (const Interval& interval : timeline.intervals) {
+    EXPECT_EQ(interval.stage, found.size() / 2);
+    EXPECT_EQ(interval.what, (MicroBatchId{0, static_cast<int32_t>(found.size() % 2)}));
+    found.emplace_back(absl::ToDoubleMilliseconds(interval.begin),
+                       absl::ToDoubleMilliseconds(interval.end));
+  }
+  EXPECT_EQ(found, expected);
+}
+
+TEST(SharedCoresTest, TellsWhenStagesWork) {
+  ExpectIntervals(3 * kMs, {{0, 3}, {3, 6}, {6, 9}, {9, 12}});
+  // From 4 to 8 both have half of it.
+  ExpectIntervals(kMs, {{0, 3}, {3, 8}, {4, 9}, {9, 12}});
+}
+
+}  // namespace
+}  // namespace skein::schedule
