@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <system_error>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_util.h"
 #include "base/thread_name.h"
@@ -15,9 +17,10 @@ namespace {
 
 constexpr int kSpins = 500;  // some 20 us of pauses
 constexpr std::chrono::microseconds kYields{200};
-// Between two times that the caller is brought to its core: others may be there, for which the
-// scheduler moves it away.
-constexpr std::chrono::milliseconds kStays{1};
+// Between two times that the caller is brought to its core. Where somebody else has that core, the
+// caller waits for it, and the scheduler moves it away again: twice as long from time to time.
+constexpr std::chrono::milliseconds kShortestStay{1};
+constexpr std::chrono::milliseconds kLongestStay{32};
 
 void Pause() {
 #if defined(__x86_64__)
@@ -51,6 +54,10 @@ cpu_set_t MaskOf(const std::vector<int>& cpus) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ThreadPool>> ThreadPool::Create(int threads, const Cores& cores) {
+  if (!cores.empty() && cores.size() != static_cast<size_t>(threads)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cores for ", cores.size(), " threads, not ", threads));
+  }
   std::unique_ptr<ThreadPool> pool(new ThreadPool(threads, cores));
   try {
     for (int i = 1; i < threads; ++i) {
@@ -76,15 +83,17 @@ void ThreadPool::BringCaller() {
   if (std::find(cpus.begin(), cpus.end(), sched_getcpu()) != cpus.end()) return;
   const auto now = std::chrono::steady_clock::now();
   cpu_set_t before;
-  if (now < brought_ + kStays || sched_getaffinity(0, sizeof(before), &before) != 0) return;
+  if (now < brought_ + stays_) return;
+  const bool stayed = now > brought_ + 10 * kLongestStay;
+  stays_ = stayed ? kShortestStay : std::min(2 * stays_, kLongestStay);
   brought_ = now;
+  if (sched_getaffinity(0, sizeof(before), &before) != 0) return;
   const cpu_set_t there = MaskOf(cpus);
   sched_setaffinity(0, sizeof(there), &there);
   sched_setaffinity(0, sizeof(before), &before);
 }
 
 void ThreadPool::Run(int64_t tasks, Call call, const void* fn) {
-  if (!cores_.empty()) BringCaller();
   tasks_ = tasks;
   call_ = call;
   fn_ = fn;
@@ -97,6 +106,7 @@ void ThreadPool::Run(int64_t tasks, Call call, const void* fn) {
   }
   job_.store(job, std::memory_order_release);
   job_.notify_all();
+  if (!cores_.empty()) BringCaller();  // others begin meanwhile
   TakeTasks(0);
   int64_t done = done_.load(std::memory_order_acquire);
   while (done < tasks) {

@@ -25,9 +25,9 @@ class ThreadPool {
   using Cores = std::vector<std::vector<int>>;
 
   // `threads` >= 1. Those that it starts are bound to their cores. The caller of ForEach has the
-  // first one: it is brought back there, and not bound, since threads that it starts would be, too.
-  // Returns the system's own error when a thread cannot be started; where it cannot be bound, it
-  // runs on any core.
+  // first one: now and then it is brought back there, and not bound, since threads that it starts
+  // would be, too. Returns InvalidArgument for cores of fewer or more threads, the system's own
+  // error when a thread cannot be started; where it cannot be bound, it runs on any core.
   static absl::StatusOr<std::unique_ptr<ThreadPool>> Create(int threads, const Cores& cores = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -69,6 +69,7 @@ class ThreadPool {
 
   const Cores cores_;
   std::chrono::steady_clock::time_point brought_;  // the caller, last
+  std::chrono::milliseconds stays_{0};             // so long at least, wherever it is
   std::vector<Share> shares_;                      // [threads]
   std::vector<std::thread> workers_;
   // All threads read the job. They write its end, which has a cache line of its own.

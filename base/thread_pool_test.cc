@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/test_util.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace skein {
@@ -78,6 +79,11 @@ void AllowCpus(const std::vector<int>& cpus) {
   ASSERT_EQ(sched_setaffinity(0, sizeof(set), &set), 0);
 }
 
+TEST(ThreadPoolTest, EachThreadHasACoreOrNoneHas) {
+  EXPECT_THAT(ThreadPool::Create(2, {{0}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::_));
+}
+
 TEST(ThreadPoolTest, ThreadsKeepToTheirCores) {
   const std::vector<int> cpus = AllowedCpus();
   if (cpus.size() < 2) GTEST_SKIP() << "there is one processor";
@@ -88,7 +94,7 @@ TEST(ThreadPoolTest, ThreadsKeepToTheirCores) {
     // The caller is on the other thread's core.
     AllowCpus({cpus[0]});
     AllowCpus(cpus);
-    absl::SleepFor(absl::Milliseconds(5));  // that thread sleeps
+    absl::SleepFor(absl::Milliseconds(40));  // that thread sleeps
     std::vector<int> allowed;
     int began_on = -1;
     std::atomic<int> arrived{0};

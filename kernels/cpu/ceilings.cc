@@ -47,13 +47,14 @@ ReadProbe::ReadProbe(const SimdOps* simd, std::unique_ptr<ThreadPool> pool, Host
 
 namespace {
 
-absl::StatusOr<double> Measure(int threads, int64_t (*SimdOps::*multiply)(int64_t, float*)) {
+absl::StatusOr<double> Measure(int threads, const ThreadPool::Cores& cores,
+                               int64_t (*SimdOps::*multiply)(int64_t, float*)) {
   constexpr int kTries = 10;
   constexpr absl::Duration kTime = absl::Milliseconds(20);
   constexpr int64_t kRounds = 10000;  // some 50 us
   const SimdOps* simd = ChooseSimdOps(0);
   if (simd == nullptr) return absl::UnimplementedError("this CPU has no fused multiply-add");
-  SKEIN_ASSIGN_OR_RETURN(auto pool, ThreadPool::Create(threads));
+  SKEIN_ASSIGN_OR_RETURN(auto pool, ThreadPool::Create(threads, cores));
   double best = 0;
   for (int i = 0; i < kTries; ++i) {
     std::atomic<int64_t> multiply_adds{0};
@@ -73,11 +74,11 @@ absl::StatusOr<double> Measure(int threads, int64_t (*SimdOps::*multiply)(int64_
 
 }  // namespace
 
-absl::StatusOr<double> MeasureArithmetic(int threads) {
-  return Measure(threads, &SimdOps::multiply_add);
+absl::StatusOr<double> MeasureArithmetic(int threads, const ThreadPool::Cores& cores) {
+  return Measure(threads, cores, &SimdOps::multiply_add);
 }
-absl::StatusOr<double> MeasureByteArithmetic(int threads) {
-  return Measure(threads, &SimdOps::multiply_bytes);
+absl::StatusOr<double> MeasureByteArithmetic(int threads, const ThreadPool::Cores& cores) {
+  return Measure(threads, cores, &SimdOps::multiply_bytes);
 }
 
 double ReadProbe::Pass(int64_t bytes) {

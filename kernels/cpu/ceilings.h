@@ -40,7 +40,7 @@ class ReadProbe {
 // Operations per second of `threads` threads that multiply and add in registers only, all together:
 // the best of ten tries, 0.2 s in all. Of floats, or of bytes as products of quantised weights
 // multiply them.
-absl::StatusOr<double> MeasureArithmetic(int threads);
-absl::StatusOr<double> MeasureByteArithmetic(int threads);
+absl::StatusOr<double> MeasureArithmetic(int threads, const ThreadPool::Cores& cores = {});
+absl::StatusOr<double> MeasureByteArithmetic(int threads, const ThreadPool::Cores& cores = {});
 
 }  // namespace skein::kernels

@@ -123,22 +123,25 @@ TEST(CoresCostTest, StagesThatShareACoreMeetThereWhereTheyTakeLongerThanATurn) {
   rates.reads = {{1 << 24, 1e15, 1e15}};
   rates.products = {{DType::kF32, 0, 1, 1e18}};
   box.hosts[0].links = {
-      {topology::Path::kSelf, {topology::Origin::kMeasured, absl::ZeroDuration(), 1e12}}};
-  const auto step_ms = [&](int32_t sequences, absl::Duration layer, double sets) {
+      {topology::Path::kSelf, {topology::Origin::kMeasured, absl::Microseconds(10), 1e12}}};
+  const auto predict = [&](int32_t sequences, absl::Duration layer, double sets) {
     rates.overheads = {{1, absl::ZeroDuration(), layer}};
     Replica replica = OnCores(/*pp=*/4, sequences);
     for (Stage& stage : replica.stages) {
       stage.share = {.of_a_core = std::min(1.0, 2.0 / sequences), .together = true, .sets = sets};
     }
-    return absl::ToDoubleMilliseconds(
-        PredictReplica(box, Llama8B(), replica, {1, 1, sequences}).value_or(ReplicaCost{}).step);
+    return PredictReplica(box, Llama8B(), replica, {1, 1, sequences}).value_or(ReplicaCost{});
+  };
+  const auto step_ms = [&](int32_t sequences, absl::Duration layer, double sets) {
+    return absl::ToDoubleMilliseconds(predict(sequences, layer, sets).step);
   };
   const absl::Duration ms = absl::Milliseconds(1);
   EXPECT_NEAR(step_ms(1, ms, 2), 32, 0.1);
   EXPECT_NEAR(step_ms(2, ms, 2), 48, 0.1);  // two of four stages take twice as long
+  EXPECT_NEAR(predict(2, ms, 2).bubble, 1 - 64.0 / (2 * 48), 0.01);
   EXPECT_NEAR(step_ms(4, ms, 2), 64, 0.1);
-  EXPECT_NEAR(step_ms(2, ms / 10, 2), 3.2, 0.05);
-  EXPECT_NEAR(step_ms(4, ms / 10, 2), 6.4, 0.05);
+  EXPECT_NEAR(step_ms(2, ms / 10, 2), 3.2, 0.1);
+  EXPECT_NEAR(step_ms(4, ms / 10, 2), 6.4, 0.1);
   // With a core for each.
   EXPECT_NEAR(step_ms(2, ms, 1), 32, 0.1);
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
+#include <optional>
 #include <vector>
 
 #include "base/status_macros.h"
@@ -30,39 +30,44 @@ int64_t MeanContext(const Workload& workload) {
 
 int64_t RowsOf(const Replica& replica) { return CeilDiv(replica.sequences, replica.micro_batches); }
 
-// On which core of its host each stage computes, as worker/core_binding has it: so many neighbours
-// as share one. None where stages have cores of their own or several, or share them with those of
-// other replicas.
-std::vector<int32_t> SharedCoresOf(const Replica& replica) {
+// How decodes share cores where stages do that take longer than a turn, and not all of them have
+// work at once; none otherwise: shares of cores say it all. As many neighbours have a core as
+// worker/core_binding binds to it. Nothing tells here whether it binds any: a launcher's binding
+// and a quota keep it from that.
+std::optional<schedule::SharedCores> SharedCoresOf(const Replica& replica,
+                                                   const StageClock& clock) {
   const Stage& first = replica.stages.front();
+  const size_t stages = replica.stages.size();
   const auto neighbours = static_cast<size_t>(first.share.sets);
-  if (neighbours < 2 || static_cast<double>(neighbours) != first.share.sets ||
-      replica.stages.size() % neighbours != 0) {
-    return {};
-  }
-  std::vector<int32_t> cores;
-  for (const Stage& stage : replica.stages) {
+  // Where they are no whole number of parts, cores are of several replicas, or of no one stage.
+  const bool evenly = static_cast<double>(neighbours) == first.share.sets && neighbours > 1 &&
+                      stages % neighbours == 0;
+  if (!evenly || static_cast<size_t>(replica.micro_batches) >= stages) return std::nullopt;
+  // Who waits for a stage that takes so long is asleep.
+  schedule::SharedCores cores = {.hop = clock.Hop(RowsOf(replica), Receiver::kAsleep),
+                                 .token_hop = clock.TokenHop(RowsOf(replica), Receiver::kAsleep)};
+  for (size_t i = 0; i < stages; ++i) {
+    const Stage& stage = replica.stages[i];
     const bool alike = stage.sites.size() == 1 && stage.sites.front() == first.sites.front() &&
                        stage.share.sets == first.share.sets;
-    if (!alike) return {};
-    cores.push_back(static_cast<int32_t>(cores.size() / neighbours));
+    const absl::Duration alone = clock.AloneOnCore(i, RowsOf(replica)).total();
+    if (!alike || alone < kTurn) return std::nullopt;
+    cores.compute.push_back(alone);
+    cores.core.push_back(static_cast<int32_t>(i / neighbours));
   }
   return cores;
+}
+
+// Of cores: a stage that shares one works for as long as both take.
+double IdleShare(const schedule::SharedCores& cores, int32_t micro_batches, absl::Duration step) {
+  absl::Duration busy;
+  for (const absl::Duration& compute : cores.compute) busy += micro_batches * compute;
+  return 1 - absl::FDivDuration(busy, (cores.core.back() + 1) * step);
 }
 
 absl::StatusOr<schedule::Timeline> Simulate(const Replica& replica, const StageClock& clock,
                                             const std::vector<StageTime>& times, int32_t steps,
                                             Receiver receiver) {
-  if (std::vector<int32_t> core = SharedCoresOf(replica); !core.empty()) {
-    schedule::SharedCores cores = {.core = std::move(core),
-                                   .hop = clock.Hop(RowsOf(replica), receiver),
-                                   .token_hop = clock.TokenHop(RowsOf(replica), receiver),
-                                   .turn = kTurn};
-    for (size_t stage = 0; stage < replica.stages.size(); ++stage) {
-      cores.compute.push_back(clock.AloneOnCore(stage, RowsOf(replica)).total());
-    }
-    return schedule::SimulateDecodes(cores, replica.micro_batches, steps);
-  }
   schedule::Costs costs;
   costs.compute = [&](int32_t stage, schedule::MicroBatchId) { return times[stage].total(); };
   costs.hop = clock.Hop(RowsOf(replica), receiver);
@@ -90,6 +95,9 @@ absl::StatusOr<schedule::Timeline> SimulateAsRanksWait(const Replica& replica,
                                                        const StageClock& clock,
                                                        const std::vector<StageTime>& times,
                                                        int32_t steps) {
+  if (const auto shared = SharedCoresOf(replica, clock); shared.has_value()) {
+    return schedule::SimulateDecodes(*shared, replica.micro_batches, steps);
+  }
   SKEIN_ASSIGN_OR_RETURN(const Receiver receiver, ReceiverOfDecodes(replica, clock, times));
   return Simulate(replica, clock, times, steps, receiver);
 }
@@ -108,7 +116,9 @@ absl::Status PredictSteps(const Replica& replica, const StageClock& clock, Repli
                          SimulateAsRanksWait(replica, clock, times, kSteps));
   const schedule::SteadyState steady = schedule::FindSteadyState(timeline);
   cost.step = steady.step_period;
-  cost.bubble = steady.bubble;
+  const std::optional<schedule::SharedCores> shared = SharedCoresOf(replica, clock);
+  cost.bubble = shared.has_value() ? IdleShare(*shared, replica.micro_batches, steady.step_period)
+                                   : steady.bubble;
   absl::Duration exchange;
   for (const StageTime& time : times) exchange = std::max(exchange, time.exchange);
   cost.exchange_share = absl::FDivDuration(replica.micro_batches * exchange, cost.step);

@@ -28,7 +28,7 @@ struct ReplicaCost {
   absl::Duration tpot;    // from token to token of one answer, prompts of others between included
   absl::Duration step;    // of decodes alone
   double output_tokens_per_s = 0;
-  double bubble = 0;          // idle share of all stages' time in steady decode
+  double bubble = 0;  // idle share of all stages' time in steady decode, or of cores they share
   double exchange_share = 0;  // of a step's time on the stage that takes longest
 };
 

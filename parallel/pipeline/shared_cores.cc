@@ -5,8 +5,6 @@
 #include <deque>
 #include <optional>
 
-#include "absl/types/span.h"
-
 namespace skein::schedule {
 namespace {
 
@@ -22,7 +20,7 @@ struct Stage {
   absl::Duration left;
 };
 
-using Core = std::vector<size_t>;  // the stages that want it, as they came
+using Core = std::vector<size_t>;  // the stages that compute on it
 
 class Decoding {
  public:
@@ -70,26 +68,18 @@ class Decoding {
 
   void Begin(size_t index) {
     Stage& stage = stages_[index];
-    stage.now = {.stage = static_cast<int32_t>(index),
-                 .what = stage.waiting.front(),
-                 .begin = absl::InfiniteDuration()};
+    stage.now = {
+        .stage = static_cast<int32_t>(index), .what = stage.waiting.front(), .begin = now_};
     stage.waiting.pop_front();
     stage.left = of_.compute[index];
     cores_[of_.core[index]].push_back(index);
   }
 
-  // Of those that want a core: each has as much of it.
-  absl::Span<const size_t> Working(const Core& core) const {
-    const bool first_alone = !core.empty() && of_.compute[core.front()] <= of_.turn;
-    return absl::MakeConstSpan(core).first(first_alone ? 1 : core.size());
-  }
-
   absl::Duration NextEvent() const {
     absl::Duration next = arrivals_.empty() ? absl::InfiniteDuration() : arrivals_.front().at;
     for (const Core& core : cores_) {
-      const absl::Span<const size_t> working = Working(core);
-      for (const size_t stage : working) {
-        next = std::min(next, now_ + stages_[stage].left * working.size());
+      for (const size_t stage : core) {
+        next = std::min(next, now_ + stages_[stage].left * static_cast<int64_t>(core.size()));
       }
     }
     return next;
@@ -97,17 +87,15 @@ class Decoding {
 
   void Work(absl::Duration time) {
     for (const Core& core : cores_) {
-      const absl::Span<const size_t> working = Working(core);
-      for (const size_t stage : working) {
-        stages_[stage].now->begin = std::min(stages_[stage].now->begin, now_);
-        stages_[stage].left -= time / static_cast<int64_t>(working.size());
+      for (const size_t stage : core) {
+        stages_[stage].left -= time / static_cast<int64_t>(core.size());
       }
     }
   }
 
   void Finish(Core& core) {
     std::vector<size_t> done;
-    for (const size_t stage : Working(core)) {
+    for (const size_t stage : core) {
       if (stages_[stage].left <= absl::ZeroDuration()) done.push_back(stage);
     }
     for (const size_t index : done) {

@@ -19,16 +19,18 @@ double StepMs(const SharedCores& cores, int32_t micro_batches, int32_t steps = 3
 }
 
 // Four stages of 12 ms.
-SharedCores Four(const std::vector<int32_t>& core, absl::Duration turn) {
-  return {.compute = std::vector<absl::Duration>(4, 12 * kMs), .core = core, .turn = turn};
+SharedCores Four(const std::vector<int32_t>& core, absl::Duration hop = absl::ZeroDuration()) {
+  return {.compute = std::vector<absl::Duration>(4, 12 * kMs),
+          .core = core,
+          .hop = hop,
+          .token_hop = hop};
 }
 
 TEST(SharedCoresTest, StagesWithCoresOfTheirOwnDecodeAsSchedulesSay) {
   SharedCores cores = {.compute = {3 * kMs, 5 * kMs, 4 * kMs, 7 * kMs},
                        .core = {0, 1, 2, 3},
                        .hop = kMs,
-                       .token_hop = 2 * kMs,
-                       .turn = kMs};
+                       .token_hop = 2 * kMs};
   Costs costs;
   costs.compute = [&](int32_t stage, MicroBatchId) { return cores.compute[stage]; };
   costs.hop = cores.hop;
@@ -42,34 +44,24 @@ TEST(SharedCoresTest, StagesWithCoresOfTheirOwnDecodeAsSchedulesSay) {
   }
 }
 
-TEST(SharedCoresTest, StagesShorterThanATurnComeOneAfterTheOther) {
-  for (const std::vector<int32_t>& core :
-       {std::vector<int32_t>{0, 0, 1, 1}, std::vector<int32_t>{0, 1, 0, 1}}) {
-    EXPECT_EQ(StepMs(Four(core, 20 * kMs), 1), 48);
-    EXPECT_EQ(StepMs(Four(core, 20 * kMs), 2), 48);
-    EXPECT_EQ(StepMs(Four(core, 20 * kMs), 4), 96);
-  }
-}
-
-TEST(SharedCoresTest, LongerOnesShareTheirCore) {
+TEST(SharedCoresTest, StagesAtOnceShareTheirCore) {
   // A stage behind, a micro-batch has the core that the other one has, too, in two stages of four.
-  EXPECT_NEAR(StepMs(Four({0, 0, 1, 1}, kMs), 2), 72, 1);
-  EXPECT_NEAR(StepMs(Four({0, 1, 0, 1}, kMs), 2), 48, 1);
-  EXPECT_NEAR(StepMs(Four({0, 0, 1, 1}, kMs), 1), 48, 0);
-  EXPECT_NEAR(StepMs(Four({0, 0, 1, 1}, kMs), 4), 96, 1);
-  EXPECT_NEAR(StepMs(Four({0, 0, 0, 0}, kMs), 2), 96, 1);
+  EXPECT_NEAR(StepMs(Four({0, 0, 1, 1}), 2), 72, 1e-6);
+  EXPECT_NEAR(StepMs(Four({0, 1, 0, 1}), 2), 48, 1e-6);
+  EXPECT_NEAR(StepMs(Four({0, 0, 1, 1}), 1), 48, 1e-6);
+  EXPECT_NEAR(StepMs(Four({0, 0, 1, 1}), 4), 96, 1e-6);
+  EXPECT_NEAR(StepMs(Four({0, 0, 0, 0}), 2), 96, 1e-6);
 }
 
 TEST(SharedCoresTest, TheCoreWithTheMostWorkBinds) {
-  SharedCores cores = Four({0, 0, 1, 1}, kMs);
+  SharedCores cores = Four({0, 0, 1, 1});
   cores.compute[3] = 20 * kMs;
-  EXPECT_NEAR(StepMs(cores, 4), 4 * 32, 1);
+  EXPECT_NEAR(StepMs(cores, 4), 4 * 32, 1e-6);
 }
 
-// Of two stages on one core.
-void ExpectIntervals(absl::Duration turn, const std::vector<std::pair<double, double>>& expected) {
-  const Timeline timeline = SimulateDecodes(
-      {.compute = {3 * kMs, 3 * kMs}, .core = {0, 0}, .hop = kMs, .turn = turn}, 2, 1);
+TEST(SharedCoresTest, TellsWhenStagesWork) {
+  const Timeline timeline =
+      SimulateDecodes({.compute = {3 * kMs, 3 * kMs}, .core = {0, 0}, .hop = kMs}, 2, 1);
   ASSERT_EQ(timeline.stages, 2);
   std::vector<std::pair<double, double>> found;
   for (const Interval& interval : timeline.intervals) {
@@ -78,13 +70,9 @@ void ExpectIntervals(absl::Duration turn, const std::vector<std::pair<double, do
     found.emplace_back(absl::ToDoubleMilliseconds(interval.begin),
                        absl::ToDoubleMilliseconds(interval.end));
   }
+  // From 4 to 8 both have half of the core.
+  const std::vector<std::pair<double, double>> expected = {{0, 3}, {3, 8}, {4, 9}, {9, 12}};
   EXPECT_EQ(found, expected);
-}
-
-TEST(SharedCoresTest, TellsWhenStagesWork) {
-  ExpectIntervals(3 * kMs, {{0, 3}, {3, 6}, {6, 9}, {9, 12}});
-  // From 4 to 8 both have half of it.
-  ExpectIntervals(kMs, {{0, 3}, {3, 8}, {4, 9}, {9, 12}});
 }
 
 }  // namespace

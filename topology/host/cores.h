@@ -18,8 +18,8 @@ absl::StatusOr<int32_t> AffinityCores();
 // Each of these cores: its hardware threads that the affinity allows.
 absl::StatusOr<std::vector<Cpus>> AffinityCpus();
 
-// A core for each of a process's `threads`, where AffinityCpus has just as many. None where it has
-// more or fewer: a scheduler shares those out better.
+// A core for each of so many threads that the calling one will have, where AffinityCpus has just as
+// many. None where it has more or fewer: a scheduler shares those out better.
 std::vector<Cpus> CoresOfThreads(int32_t threads);
 
 // CacheBytesOf these cores.

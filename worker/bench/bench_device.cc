@@ -20,13 +20,13 @@ namespace {
 
 absl::StatusOr<Ceilings> CpuCeilings(int threads) {
   constexpr int kPasses = 5;
-  SKEIN_ASSIGN_OR_RETURN(
-      kernels::ReadProbe probe,
-      kernels::ReadProbe::Create(threads, BytesBeyondCaches(), topology::CoresOfThreads(threads)));
+  const ThreadPool::Cores cores = topology::CoresOfThreads(threads);
+  SKEIN_ASSIGN_OR_RETURN(kernels::ReadProbe probe,
+                         kernels::ReadProbe::Create(threads, BytesBeyondCaches(), cores));
   std::vector<double> rates;
   for (int pass = 0; pass < kPasses; ++pass) rates.push_back(probe.Pass());
-  SKEIN_ASSIGN_OR_RETURN(const double arithmetic, kernels::MeasureArithmetic(threads));
-  SKEIN_ASSIGN_OR_RETURN(const double of_bytes, kernels::MeasureByteArithmetic(threads));
+  SKEIN_ASSIGN_OR_RETURN(const double arithmetic, kernels::MeasureArithmetic(threads, cores));
+  SKEIN_ASSIGN_OR_RETURN(const double of_bytes, kernels::MeasureByteArithmetic(threads, cores));
   return Ceilings{.bytes_per_s = Median(std::move(rates)),
                   .operations_per_s = arithmetic,
                   .byte_operations_per_s = of_bytes};
