@@ -30,14 +30,28 @@ LinkRate LinkOfHost(const Host& host, const topology::Connection& connection) {
 }
 
 // What the nearest NIC of a site leaves of the fabric.
-double NicBytesPerS(const Host& host, const Site& site, double fabric_bytes_per_s) {
-  const topology::Interconnect& of = host.interconnect;
+double NicBytesPerS(const topology::Topology& topology, const Site& site) {
+  const double fabric_bytes_per_s = topology.fabric.link.bytes_per_s;
+  const topology::Interconnect& of = topology.hosts[site.host].interconnect;
   if (site.gpu < 0 || of.nics.empty()) return fabric_bytes_per_s;
   double most = 0;
   for (const int nic : topology::NearestNics(of, site.gpu)) {
     most = std::max(most, of.nics[nic].bytes_per_s);
   }
   return most > 0 ? std::min(most, fabric_bytes_per_s) : fabric_bytes_per_s;
+}
+
+LinkRate LinkWithin(const Host& host, const Site& a, const Site& b) {
+  if (a.gpu < 0 || b.gpu < 0) return LinkOfHost(host, {});
+  const LinkRate* const own = topology::SlowLink(host.interconnect, a.gpu, b.gpu);
+  return own != nullptr ? *own : LinkOfHost(host, host.interconnect.OfGpus(a.gpu, b.gpu));
+}
+
+LinkRate LinkAcross(const topology::Topology& topology, double nic_bytes_per_s,
+                    double other_nic_bytes_per_s) {
+  LinkRate link = topology.fabric.link;
+  link.bytes_per_s = std::min(nic_bytes_per_s, other_nic_bytes_per_s);
+  return link;
 }
 
 absl::Duration TimeOf(const LinkRate& link, double bytes) {
@@ -109,9 +123,16 @@ std::optional<absl::Duration> Measured(const topology::Topology& topology, Excha
 class Rings {
  public:
   Rings(const topology::Topology& topology, absl::Span<const Site> sites) : size_(sites.size()) {
-    for (const Site& from : sites) {
-      for (const Site& to : sites) {
-        links_.push_back(&from == &to ? LinkRate{} : LinkBetween(topology, from, to));
+    links_.reserve(size_ * size_);
+    std::vector<double> nics;  // found once for each site, which has links to all others
+    for (const Site& site : sites) nics.push_back(NicBytesPerS(topology, site));
+    for (size_t from = 0; from < size_; ++from) {
+      const Host& host = topology.hosts[sites[from].host];
+      for (size_t to = 0; to < size_; ++to) {
+        links_.push_back(from == to ? LinkRate{}
+                         : sites[from].host == sites[to].host
+                             ? LinkWithin(host, sites[from], sites[to])
+                             : LinkAcross(topology, nics[from], nics[to]));
       }
     }
   }
@@ -238,18 +259,8 @@ double ShareOfMeasured(
 }  // namespace
 
 LinkRate LinkBetween(const topology::Topology& topology, const Site& a, const Site& b) {
-  const Host& host = topology.hosts[a.host];
-  if (a.host == b.host) {
-    if (a.gpu < 0 || b.gpu < 0) return LinkOfHost(host, {});
-    const LinkRate* const own = topology::SlowLink(host.interconnect, a.gpu, b.gpu);
-    if (own != nullptr) return *own;
-    return LinkOfHost(host, host.interconnect.OfGpus(a.gpu, b.gpu));
-  }
-  LinkRate link = topology.fabric.link;
-  const double fabric = link.bytes_per_s;
-  link.bytes_per_s =
-      std::min(NicBytesPerS(host, a, fabric), NicBytesPerS(topology.hosts[b.host], b, fabric));
-  return link;
+  if (a.host == b.host) return LinkWithin(topology.hosts[a.host], a, b);
+  return LinkAcross(topology, NicBytesPerS(topology, a), NicBytesPerS(topology, b));
 }
 
 absl::Duration SendTime(const topology::Topology& topology, const Site& from, const Site& to,
