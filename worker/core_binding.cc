@@ -38,8 +38,8 @@ std::set<int> ChooseCores(const plan::Plan& plan, absl::Span<const int> host_ran
   const int size = static_cast<int>(shards.size());
   const int slots = std::max(1, cores / (size * self.threads));
   const int of_replica = std::max(1, slots / static_cast<int>(replicas.size()));
-  // Neighbours share a core: micro-batches drift apart, so that stages far from each other compute
-  // at the same time (docs/adr/0034).
+  // Neighbours share a core: two micro-batches meet there in two of four stages at most, and by
+  // turns they may meet in each (docs/adr/0034).
   const int of_stage = PlaceIn(stages, self.pp_rank) * of_replica / static_cast<int>(stages.size());
   const int slot = (PlaceIn(replicas, self.dp_rank) * of_replica + of_stage) % slots;
   const int first = (slot * size + PlaceIn(shards, self.tp_rank)) * self.threads;

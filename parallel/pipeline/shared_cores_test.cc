@@ -19,11 +19,8 @@ double StepMs(const SharedCores& cores, int32_t micro_batches, int32_t steps = 3
 }
 
 // Four stages of 12 ms.
-SharedCores Four(const std::vector<int32_t>& core, absl::Duration hop = absl::ZeroDuration()) {
-  return {.compute = std::vector<absl::Duration>(4, 12 * kMs),
-          .core = core,
-          .hop = hop,
-          .token_hop = hop};
+SharedCores Four(const std::vector<int32_t>& core) {
+  return {.compute = std::vector<absl::Duration>(4, 12 * kMs), .core = core};
 }
 
 TEST(SharedCoresTest, StagesWithCoresOfTheirOwnDecodeAsSchedulesSay) {
