@@ -14,14 +14,13 @@
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "base/units.h"
-#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/ops/sizes.h"
 #include "kernels/reference/reference_backend.h"
 #include "model/format/identity.h"
 #include "model/format/open.h"
 #include "parallel/planner/memory.h"
-#include "topology/host/cores.h"
+#include "worker/host_backend.h"
 
 namespace skein::worker {
 namespace {
@@ -77,10 +76,7 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const plan::RankPl
                                      .warming_up = options.warming_up});
   }
   const std::string& name = options.backend;
-  if (name == "cpu") {
-    return kernels::MakeCpuBackend(
-        {.threads = rank.threads, .cores = topology::CoresOfThreads(rank.threads)});
-  }
+  if (name == "cpu") return MakeHostBackend(rank.threads);
   if (name == "reference") return kernels::MakeReferenceBackend();
   return absl::InvalidArgumentError(
       absl::StrCat("unknown back end '", name, "'; there are: cpu, reference"));

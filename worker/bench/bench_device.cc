@@ -10,10 +10,10 @@
 
 #include "base/status_macros.h"
 #include "kernels/cpu/ceilings.h"
-#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_rates.h"
 #include "topology/host/cores.h"
+#include "worker/host_backend.h"
 
 namespace skein::worker {
 namespace {
@@ -83,9 +83,7 @@ absl::StatusOr<BenchDevice> OpenBenchDevice(const BenchDeviceOptions& options, B
   }
   bench.machine.threads = bench.threads;
   SKEIN_ASSIGN_OR_RETURN(bench.machine.ceilings, CpuCeilings(bench.threads));
-  SKEIN_ASSIGN_OR_RETURN(
-      bench.backend, kernels::MakeCpuBackend({.threads = bench.threads,
-                                              .cores = topology::CoresOfThreads(bench.threads)}));
+  SKEIN_ASSIGN_OR_RETURN(bench.backend, MakeHostBackend(bench.threads));
   return bench;
 }
 

@@ -13,10 +13,9 @@
 #include "base/status_util.h"
 #include "base/stream.h"
 #include "base/view.h"
-#include "kernels/cpu/cpu_backend.h"
 #include "kernels/ops/sizes.h"
 #include "model/format/open.h"
-#include "topology/host/cores.h"
+#include "worker/host_backend.h"
 
 namespace skein::worker {
 
@@ -46,9 +45,7 @@ absl::Status HostModel::Load() {
                               .exact = options_.exact});
   if (!program.ok()) return Annotate(program.status(), options_.model);
   program_ = *std::move(program);
-  SKEIN_ASSIGN_OR_RETURN(
-      backend_, kernels::MakeCpuBackend({.threads = options_.threads,
-                                         .cores = topology::CoresOfThreads(options_.threads)}));
+  SKEIN_ASSIGN_OR_RETURN(backend_, MakeHostBackend(options_.threads));
   ShardLoadOptions load{.threads = options_.threads};
   load.progress = [&](int64_t done, int64_t total) {
     ShowProgress(

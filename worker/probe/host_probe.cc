@@ -16,7 +16,6 @@
 #include "base/status_macros.h"
 #include "base/view.h"
 #include "kernels/cpu/ceilings.h"
-#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_copies.h"
 #include "kernels/cuda/cuda_rates.h"
@@ -31,6 +30,7 @@
 #include "topology/pci_address.h"
 #include "worker/bench/bench_device.h"
 #include "worker/core_binding.h"
+#include "worker/host_backend.h"
 #include "worker/probe/attention_probe.h"
 #include "worker/probe/exchange_probe.h"
 #include "worker/probe/group_plan.h"
@@ -148,10 +148,7 @@ class HostProbe {
 
   absl::StatusOr<BenchDevice> Cores() {
     BenchDevice device{.device = options_.device, .threads = options_.threads};
-    SKEIN_ASSIGN_OR_RETURN(
-        device.backend,
-        kernels::MakeCpuBackend(
-            {.threads = options_.threads, .cores = topology::CoresOfThreads(options_.threads)}));
+    SKEIN_ASSIGN_OR_RETURN(device.backend, MakeHostBackend(options_.threads));
     return device;
   }
 
