@@ -282,7 +282,6 @@ class Script {
     } else {
       AddMpirunSettings();
     }
-    Export("OMPI_MCA_mpi_yield_when_idle", "1");
     if (task_.interface.empty()) return;
     absl::StrAppend(&text_, "# The network between hosts.\n");
     Export("OMPI_MCA_btl_tcp_if_include", task_.interface);

@@ -1,11 +1,10 @@
-# Settings of Open MPI for `. scripts/env.sh`: more ranks than cores, no binding, waiting ranks yield, root may start them.
+# Settings of Open MPI for `. scripts/env.sh`: more ranks than cores, no binding, root may start them.
 # OMPI_* is read by Open MPI 4 (and by 5's library), PRTE_* by the launcher of Open MPI 5.
 # Open MPI 5 does not start where $TMPDIR holds the session folder (prterun.HOST.PID.UID) of a killed mpirun of the same pid,
 # as in a container that was started again: give every start a TMPDIR of its own, as scripts/launch.sh does.
 # shellcheck shell=sh
 export OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_hwloc_base_binding_policy=none
-export OMPI_MCA_mpi_yield_when_idle=1
 # mpirun notices a host that fell silent after some 3 s instead of 8 minutes; Open MPI 5 a second later, so that the coordinator, which names it, comes first.
 export OMPI_MCA_oob_tcp_keepalive_time=1 OMPI_MCA_oob_tcp_keepalive_intvl=1 OMPI_MCA_oob_tcp_keepalive_probes=2
 export PRTE_MCA_oob_tcp_keepalive_time=1 PRTE_MCA_oob_tcp_keepalive_intvl=1 PRTE_MCA_oob_tcp_keepalive_probes=3

@@ -7,7 +7,6 @@ std::vector<std::pair<std::string, std::string>> OpenMpiSettings(bool root) {
   std::vector<std::pair<std::string, std::string>> settings = {
       {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
       {"OMPI_MCA_hwloc_base_binding_policy", "none"},
-      {"OMPI_MCA_mpi_yield_when_idle", "1"},
       {"OMPI_MCA_oob_tcp_keepalive_time", "1"},
       {"OMPI_MCA_oob_tcp_keepalive_intvl", "1"},
       {"OMPI_MCA_oob_tcp_keepalive_probes", "2"},

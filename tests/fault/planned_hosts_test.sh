@@ -18,7 +18,7 @@ done
 . "$bin/scripts/env.sh"
 # Each host has its two slots here; Open MPI 5's oversubscription would fill the first host with all ranks.
 unset PRTE_MCA_rmaps_default_mapping_policy
-settings=(-x TMPDIR -x OMPI_MCA_mpi_yield_when_idle)
+settings=(-x TMPDIR)
 
 start_coordinator() { # NAME FLAGS...
   rm -f "$work/port"

@@ -22,7 +22,7 @@ address=$(cat "$work/port")
 unset PRTE_MCA_rmaps_default_mapping_policy
 
 on hosta "$bin/client/skein" bench scale --model=checkpoints/bard --np=1,2,4 --prompt-tokens=16 --decode-tokens=8 --json="$work/scale.json" \
-  --svg="$work/scale.svg" --mpirun="--host hosta:2,hostb:2 -x TMPDIR -x OMPI_MCA_mpi_yield_when_idle" >"$work/scale.log" 2>&1 || fail "no scaling experiment"
+  --svg="$work/scale.svg" --mpirun="--host hosta:2,hostb:2 -x TMPDIR" >"$work/scale.log" 2>&1 || fail "no scaling experiment"
 cat >"$work/scale.py" <<'PYTHON'
 import json, sys, xml.dom.minidom
 runs = json.load(open(sys.argv[1]))["runs"]
@@ -38,7 +38,7 @@ python3 "$work/scale.py" "$work/scale.json" "$work/scale.svg" || fail "another s
 
 # Hosts with unlike numbers of ranks measure what each can hold, and nobody waits for those that have no part.
 start=$EPOCHREALTIME
-on hosta mpirun --host hosta:1,hostb:3 -np 4 -x TMPDIR -x OMPI_MCA_mpi_yield_when_idle "$bin/worker/worker" probe >"$work/unlike.json" 2>"$work/unlike.log" ||
+on hosta mpirun --host hosta:1,hostb:3 -np 4 -x TMPDIR "$bin/worker/worker" probe >"$work/unlike.json" 2>"$work/unlike.log" ||
   fail "no probe of unlike hosts"
 awk "BEGIN { exit !($EPOCHREALTIME - $start < 40) }" || fail "unlike hosts wait for each other"
 cat >"$work/unlike.py" <<'PYTHON'
@@ -56,7 +56,7 @@ PYTHON
 python3 "$work/unlike.py" "$work/unlike.json" || fail "unlike hosts tell something else: $(cat "$work/unlike.json")"
 
 start_job() {  # HOSTS LOG COMMAND...
-  on hosta mpirun --host "$1" -np 4 -x TMPDIR -x OMPI_MCA_mpi_yield_when_idle \
+  on hosta mpirun --host "$1" -np 4 -x TMPDIR \
     "${@:3}" --coordinator="$address" --orphan-timeout=8s >"$work/$2.log" 2>&1 &
 }
 skein() { "$bin/client/skein" "$@" --coordinator="$address"; }

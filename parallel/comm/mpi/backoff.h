@@ -2,8 +2,6 @@
 // ring.
 #pragma once
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdint>
 
@@ -14,18 +12,18 @@
 
 namespace skein::comm {
 
-// Gives the core away between polls: yields for as long as `spin`, for a peer that is about to
-// answer, then sleeps longer and longer, so that a rank which waits for a slow one costs about 1%
-// of a core. It sleeps an eighth of what it has waited, at most: ranks of a pipeline wait for each
-// other in turn, and what each is late lengthens the waits of all others. Four of them that slept a
-// quarter came to sleep as long as they may.
+// Waits between polls: not at all for as long as `spin`, for a peer that is about to answer, then
+// it sleeps longer and longer, so that a rank which waits for a slow one costs about 1% of a core.
+// It sleeps an eighth of what it has waited, at most: ranks of a pipeline wait for each other in
+// turn, and what each is late lengthens the waits of all others. Four of them that slept a quarter
+// came to sleep as long as they may.
 class Backoff {
  public:
   // bell: what ends a sleep, where there is such.
   explicit Backoff(absl::Duration spin, Bell* bell = nullptr)
       : spin_(spin), bell_(bell), heard_(bell == nullptr ? 0 : bell->Count()) {}
 
-  // Call before a poll: what is rung from then on ends the sleep behind it. Who was rung yields
+  // Call before a poll: what is rung from then on ends the sleep behind it. Who was rung spins
   // anew: of a message in several pieces only the first one rings.
   void Listen() {
     if (bell_ == nullptr) return;
@@ -37,10 +35,9 @@ class Backoff {
   void Pause() {
     const absl::Time now = absl::Now();
     if (idle_since_ == absl::InfinitePast()) idle_since_ = now;
-    if (now - idle_since_ < spin_) {
-      sched_yield();
-      return;
-    }
+    // A poll that finds nothing has yielded (MpiWire::Start). A second yield would leave what came
+    // during the first one for a turn longer.
+    if (now - idle_since_ < spin_) return;
     LetTimersBePrecise();
     const absl::Duration sleep = SleepAfter(now - idle_since_);
     if (bell_ != nullptr) {

@@ -1,5 +1,7 @@
 #include "parallel/comm/mpi/mpi_wire.h"
 
+#include <cstdlib>
+
 #include "base/status_macros.h"
 #include "parallel/comm/mpi/backoff.h"
 #include "parallel/comm/mpi/mpi_status.h"
@@ -12,6 +14,8 @@ absl::StatusOr<std::unique_ptr<MpiWire>> MpiWire::Start() {
   int initialized = 0;
   SKEIN_RETURN_IF_MPI_ERROR(MPI_Initialized(&initialized));
   if (initialized != 0) return absl::FailedPreconditionError("MPI was started before");
+  // Open MPI's progress gives the core away where it finds nothing; Backoff leaves that to it.
+  setenv("OMPI_MCA_mpi_yield_when_idle", "1", /*overwrite=*/1);
   int granted = MPI_THREAD_SINGLE;
   SKEIN_RETURN_IF_MPI_ERROR(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &granted));
   if (granted < MPI_THREAD_SERIALIZED) {
