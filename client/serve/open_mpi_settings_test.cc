@@ -26,7 +26,7 @@ TEST(OpenMpiSettingsTest, AreThoseOfTheScript) {
         absl::StrSplit(line, absl::MaxSplits('=', 1));
     script.insert(variable);
   }
-  ASSERT_GT(script.size(), 10u);
+  ASSERT_GE(script.size(), 10u);  // and four more for root
   const auto settings = OpenMpiSettings(geteuid() == 0);
   EXPECT_EQ((std::map<std::string, std::string>(settings.begin(), settings.end())), script);
 }

@@ -19,7 +19,8 @@ namespace skein::comm {
 
 class MpiWire {
  public:
-  // Starts MPI; see MpiRuntime::Create.
+  // Starts MPI, whose polls yield where they find nothing, whatever the environment says; see
+  // MpiRuntime::Create.
   static absl::StatusOr<std::unique_ptr<MpiWire>> Start();
   // Ends MPI if nothing is in flight.
   ~MpiWire();
