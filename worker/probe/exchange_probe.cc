@@ -69,10 +69,10 @@ class ExchangeProbe {
   absl::StatusOr<ProbedExchanges> Run() {
     if (mpi_.size() == 1) return ProbedExchanges{};
     SKEIN_RETURN_IF_ERROR(comm::FirstError(mpi_.world(), Open()));
-    SKEIN_ASSIGN_OR_RETURN(const bool crowded, SomeHostIsCrowded());
+    SKEIN_ASSIGN_OR_RETURN(probed_.crowded, SomeHostIsCrowded());
     for (const int size : places_.GroupSizes()) {
       SKEIN_RETURN_IF_ERROR(TimeGroups(size, /*alone=*/false));
-      if (!crowded || size == places_.most_local()) continue;
+      if (!probed_.crowded || size == places_.most_local()) continue;
       // Stages that wait poll meanwhile.
       const absl::Duration spin = mpi_.world().spin();
       mpi_.world().set_spin(kTimeout);

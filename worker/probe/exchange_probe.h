@@ -31,6 +31,7 @@ struct ProbedExchanges {
   // messages of the slowest pair of hosts.
   std::vector<topology::ExchangeCurve> curves;
   std::vector<PairRate> pairs;  // of this host
+  bool crowded = false;         // some host has fewer cores than ranks
 };
 
 // A call of all ranks of a job; hosts measure at the same time. What a group of one host takes is

@@ -85,11 +85,11 @@ class HostProbe {
     host_.exchanges = std::move(exchanges.curves);
     SetLinks(exchanges.pairs, host_);
     SetFabric();
-    if (!is_gpu() || mpi_.size() == 1) return absl::OkStatus();
-    absl::StatusOr<BenchDevice> gpu = Gpu();
-    SKEIN_RETURN_IF_ERROR(Agree(gpu.status()));
-    SKEIN_RETURN_IF_ERROR(ProbeSumsOfSteps(*gpu));
-    return ProbeTokens(exchanges.pairs, *gpu);
+    if (mpi_.size() == 1 || (!is_gpu() && !exchanges.crowded)) return absl::OkStatus();
+    absl::StatusOr<BenchDevice> device = is_gpu() ? Gpu() : Cores();
+    SKEIN_RETURN_IF_ERROR(Agree(device.status()));
+    SKEIN_RETURN_IF_ERROR(ProbeSumsOfSteps(*device));
+    return is_gpu() ? ProbeTokens(exchanges.pairs, *device) : absl::OkStatus();
   }
 
   // Whose shards are the ranks of a host.
@@ -164,7 +164,7 @@ class HostProbe {
   absl::Status ProbeContextsOfCores() {
     SKEIN_ASSIGN_OR_RETURN(BenchDevice device, Cores());
     // What caches keep of sets beyond them is little, and time is short.
-    const int64_t beyond = std::max(4 * host_.l3_bytes / MeasuringRanks(), 128 * kMiB);
+    const int64_t beyond = std::max(4 * host_.l3_bytes / MeasuringRanks(), 64 * kMiB);
     SKEIN_ASSIGN_OR_RETURN(
         ProbedAttention probed,
         ProbeAttention(device,
@@ -318,31 +318,6 @@ class HostProbe {
     return device;
   }
 
-  // Groups of a host at the same time, as replicas compute.
-  absl::Status ProbeSumsOfSteps(BenchDevice& device) {
-    const Places places(mpi_);
-    for (const int size : places.GroupSizes()) {
-      if (!CanProbeSums(size)) continue;
-      Say(absl::StrCat("sums of steps of ", size, " ranks"));
-      const plan::Plan plan = PlanOf(mpi_.size(), size, /*stages=*/false,
-                                     [&](int rank) { return SeatOnHost(places, rank, size); });
-      SKEIN_ASSIGN_OR_RETURN(
-          const topology::ExchangeCurve mine,
-          ProbeSums(mpi_, device,
-                    {.plan = plan, .ranks = size, .device_comm = options_.device_comm}));
-      SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all, GatherCurves(mpi_, mine));
-      const std::string& of_host = all[places.FirstOf(mpi_.host_of(mpi_.rank()))];
-      if (of_host.empty()) continue;
-      SKEIN_ASSIGN_OR_RETURN(const topology::ExchangeCurve in_steps, ParseCurve(of_host));
-      for (topology::ExchangeCurve& curve : host_.exchanges) {
-        if (curve.exchange != topology::Exchange::kAllReduce || curve.across) continue;
-        if (curve.ranks != size) continue;
-        curve = WithSumsOfSteps(std::move(curve), in_steps);
-      }
-    }
-    return absl::OkStatus();
-  }
-
   // What hosts take to return tokens, over two ranks of each host and over two hosts. Messages
   // between cores are measured as hosts wait for them; a GPU's host has more to do.
   absl::Status ProbeTokens(const std::vector<PairRate>& pairs, BenchDevice& device) {
@@ -375,6 +350,48 @@ class HostProbe {
           probe(/*across=*/false, first == pairs.end() ? topology::LinkRate{} : first->rate));
     }
     return places.hosts() > 1 ? probe(/*across=*/true, topology_.fabric.link) : absl::OkStatus();
+  }
+
+  // --- Both ---
+
+  absl::Status ProbeSumsOfSteps(BenchDevice& device) {
+    const Places places(mpi_);
+    for (const int size : places.GroupSizes()) {
+      if (!CanProbeSums(size)) continue;
+      SKEIN_RETURN_IF_ERROR(ProbeSumsOf(size, /*alone=*/false, places, device));
+      if (is_gpu() || size == places.most_local()) continue;
+      // Stages that wait poll meanwhile.
+      const absl::Duration spin = mpi_.world().spin();
+      mpi_.world().set_spin(kMeet);
+      const absl::Status probed = ProbeSumsOf(size, /*alone=*/true, places, device);
+      mpi_.world().set_spin(spin);
+      SKEIN_RETURN_IF_ERROR(probed);
+    }
+    return absl::OkStatus();
+  }
+
+  // Groups of a host at the same time, as replicas compute, or the first one `alone`.
+  absl::Status ProbeSumsOf(int size, bool alone, const Places& places, BenchDevice& device) {
+    Say(absl::StrCat("sums of steps of ", size, " ranks", alone ? " alone" : ""));
+    SumProbeOptions options = {
+        .plan = PlanOf(mpi_.size(), size, /*stages=*/false,
+                       [&](int rank) { return SeatOnHost(places, rank, size, alone); }),
+        .ranks = size,
+        .device_comm = options_.device_comm};
+    if (!is_gpu()) {
+      const int64_t groups = alone ? 1 : mpi_.local_size() / size;
+      const auto threads = static_cast<double>(groups * size * options_.threads);
+      options.has_core = mpi_.local_rank() < MeasuringRanks();
+      options.ranks_of_a_core = std::max(1.0, threads / host_.cores);
+    }
+    SKEIN_ASSIGN_OR_RETURN(topology::ExchangeCurve mine, ProbeSums(mpi_, device, options));
+    mine.alone = alone;
+    SKEIN_ASSIGN_OR_RETURN(const std::vector<std::string> all, GatherCurves(mpi_, mine));
+    const std::string& of_host = all[places.FirstOf(mpi_.host_of(mpi_.rank()))];
+    if (of_host.empty()) return absl::OkStatus();
+    SKEIN_ASSIGN_OR_RETURN(const topology::ExchangeCurve of_steps, ParseCurve(of_host));
+    SetSumsOfSteps(of_steps, host_.exchanges);
+    return absl::OkStatus();
   }
 
   // --- Links ---

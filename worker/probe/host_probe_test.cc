@@ -7,15 +7,20 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/test_util.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/mpi/mpi_test_main.h"
 #include "topology/topology.h"
 
 namespace skein::worker {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 // Rank 1 comes late to some of what both measure. Rank 0 waits for it there, and nowhere else would
 // it take as long.
@@ -44,6 +49,32 @@ TEST(HostProbeTest, RanksMeasureLayersAndReadsAtTheSameTime) {
       longest = std::max(longest, said[i + 1].second - said[i].second);
     }
     EXPECT_GT(longest, kLate / 2) << late_for;
+  }
+}
+
+// Of groups beside each other, of one while others wait, and of all; where each rank has a core,
+// sums between products are known well enough.
+TEST(HostProbeTest, SumsOfRanksThatShareCoresAreMeasuredInSteps) {
+  comm::MpiRuntime& mpi = comm::TestRuntime();
+  const auto measured = [&](int32_t cores) {
+    topology::Topology topology;
+    topology.hosts = {
+        {.name = "host", .cores = cores, .memory_bytes = int64_t{1} << 32, .l3_bytes = 1 << 20}};
+    std::vector<std::string> sums;
+    const auto progress = [&](std::string_view what) {
+      if (what.starts_with("sums of steps")) sums.emplace_back(what);
+    };
+    const absl::Status probed = ProbeHosts(mpi, {.progress = progress}, topology);
+    EXPECT_TRUE(probed.ok()) << probed;
+    return sums;
+  };
+  EXPECT_THAT(measured(mpi.size()), IsEmpty());
+  if (mpi.size() == 2) {
+    EXPECT_THAT(measured(1), ElementsAre("sums of steps of 2 ranks"));
+  } else {
+    EXPECT_THAT(measured(2),
+                ElementsAre("sums of steps of 2 ranks", "sums of steps of 2 ranks alone",
+                            "sums of steps of 4 ranks"));
   }
 }
 

@@ -12,9 +12,11 @@ namespace skein::worker {
 namespace {
 
 constexpr int kLeastSamples = 3;
-constexpr int kLongSamples = 2;
 constexpr int kMostSamples = 41;
-constexpr absl::Duration kLong = absl::Milliseconds(5);  // of a step on cores
+// Steps on cores that take as long take nearly the same each time.
+constexpr absl::Duration kLong = absl::Milliseconds(5);
+constexpr int kLongSamples = 2;
+constexpr absl::Duration kVeryLong = absl::Milliseconds(50);
 // Of one point in one round.
 constexpr absl::Duration kCpuBudget = absl::Milliseconds(5);
 constexpr absl::Duration kGpuBudget = absl::Milliseconds(15);
@@ -64,7 +66,7 @@ absl::StatusOr<StepTime> StepTimer::Decodes(BenchModel& model, int32_t sequences
   if (hooks_.meet) hooks_.meet();
   std::vector<double> seconds;
   if (is_long) {
-    samples = kLongSamples;
+    samples = first > kVeryLong ? 1 : kLongSamples;
     for (int i = 0; i < samples; ++i) {
       SKEIN_ASSIGN_OR_RETURN(const absl::Duration time,
                              model.TimeStep(model.DecodeOrder(sequences)));

@@ -100,13 +100,17 @@ TEST(RoundThatCountsTest, TheShortestOfAGpuAndTheMedianOfCores) {
   EXPECT_EQ(seconds({2}, /*is_gpu=*/true), 2);
 }
 
+// The longer, the fewer: some 15 and 250 ms.
 TEST_F(ShapeTimesTest, LongStepsHaveFewSamplesAndLeaveOneOut) {
   SKEIN_ASSERT_OK_AND_ASSIGN(StepTimer timer, StepTimer::Start(device_, {}));
   SKEIN_ASSERT_OK_AND_ASSIGN(const auto model,
-                             timer.Load({1024, 4096, 16, 64, 1}, DType::kBF16, {.sequences = 64}));
-  SKEIN_ASSERT_OK_AND_ASSIGN(const StepTime step, timer.Decodes(*model, 64, /*positions=*/5));
-  EXPECT_EQ(step.samples, 2) << step.seconds;
-  EXPECT_EQ(step.context, 5 + 1 + 1);
+                             timer.Load({1024, 4096, 16, 64, 1}, DType::kBF16, {.sequences = 256}));
+  SKEIN_ASSERT_OK_AND_ASSIGN(const StepTime is_long, timer.Decodes(*model, 16, /*positions=*/5));
+  EXPECT_EQ(is_long.samples, 2) << is_long.seconds;
+  EXPECT_EQ(is_long.context, 5 + 1 + 1);
+  SKEIN_ASSERT_OK_AND_ASSIGN(const StepTime longer, timer.Decodes(*model, 256, /*positions=*/5));
+  EXPECT_EQ(longer.samples, 1) << longer.seconds;
+  EXPECT_EQ(longer.context, 5 + 1 + 0.5);
 }
 
 }  // namespace

@@ -3,18 +3,20 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
 #include "kernels/ops/sizes.h"
+#include "parallel/comm/gather_strings.h"
 #include "worker/bench/bench_model.h"
 #include "worker/bench/bench_ranks.h"
-#include "worker/probe/alone_and_together.h"
 #include "worker/probe/decode_times.h"
 #include "worker/probe/probe_model.h"
 #include "worker/probe/samples.h"
@@ -22,15 +24,21 @@
 namespace skein::worker {
 namespace {
 
-constexpr int32_t kRows[] = {1, 16, 64};  // one kernel runs 16 at most
-constexpr int kSamples = 21;
+constexpr int32_t kGpuRows[] = {1, 16, 64};  // one kernel runs 16 at most
+constexpr int32_t kCpuRows[] = {1, 4};
+constexpr int kGpuSamples = 21;
+constexpr int kCpuSamples = 4;
 // Many enough that what a step of shards has once counts for little: its draws are exchanged.
-constexpr int64_t kLayers = 8;
+constexpr int64_t kGpuLayers = 8;
+constexpr int64_t kCpuLayersOfRank = 2;
 constexpr int64_t kSumsOfLayer = 2;
 
-ProbeShape ShapeOf(const BenchDevice& device) {
-  ProbeShape shape = device.is_gpu() ? kShapeOf8B : ProbeShape{256, 1024, 8, 32, 1};
-  shape.layers = kLayers;
+// On cores each rank has 3 MB of it: more than most cores have for themselves, and few enough that
+// those of all ranks of a core stay in what cores share.
+ProbeShape ShapeOf(const BenchDevice& device, int ranks) {
+  if (!device.is_gpu()) return {256, 768, 8, 32, kCpuLayersOfRank * ranks, 1};
+  ProbeShape shape = kShapeOf8B;
+  shape.layers = kGpuLayers;
   return shape;
 }
 
@@ -41,33 +49,61 @@ ProbeShape ShardOf(ProbeShape shape, int ranks) {
   return shape;
 }
 
-struct Times {
-  double seconds[std::size(kRows)] = {};
-  double spreads[std::size(kRows)] = {};
+absl::Span<const int32_t> RowsOf(const BenchDevice& device) {
+  return device.is_gpu() ? absl::MakeConstSpan(kGpuRows) : absl::MakeConstSpan(kCpuRows);
+}
 
-  double spread() const { return *std::max_element(std::begin(spreads), std::end(spreads)); }
+// Steps of a model, of each number of rows, in rounds.
+class Steps {
+ public:
+  static absl::StatusOr<std::unique_ptr<Steps>> Load(BenchRanks& ranks, BenchDevice& device,
+                                                     const ProbeShape& shape) {
+    const int32_t most = RowsOf(device).back();
+    auto steps = std::unique_ptr<Steps>(new Steps(device));
+    SKEIN_ASSIGN_OR_RETURN(steps->model_, BenchModel::Load({.config = ConfigOf(shape, DType::kBF16),
+                                                            .sequences = most,
+                                                            .most_rows = most,
+                                                            .most_tokens = steps->samples() + 8},
+                                                           device, ranks));
+    return steps;
+  }
+
+  absl::Status TimeRound() {
+    for (size_t i = 0; i < rows().size(); ++i) {
+      SKEIN_RETURN_IF_ERROR(model_->TimeStep(model_->StartOrder(rows()[i])).status());
+      SKEIN_ASSIGN_OR_RETURN(std::vector<double> seconds,
+                             TimeDecodes(*model_, rows()[i], samples()));
+      const Sampled sampled = Summarise(std::move(seconds));
+      rounds_[i].push_back(sampled.median);
+      spread_ = std::max(spread_, sampled.spread);
+    }
+    return absl::OkStatus();
+  }
+
+  // The median of each round.
+  const std::vector<double>& rounds(size_t of_rows) const { return rounds_[of_rows]; }
+  double spread() const { return spread_; }
+
+ private:
+  explicit Steps(const BenchDevice& device) : device_(device), rounds_(rows().size()) {}
+
+  absl::Span<const int32_t> rows() const { return RowsOf(device_); }
+  int samples() const { return device_.is_gpu() ? kGpuSamples : kCpuSamples; }
+
+  const BenchDevice& device_;
+  std::unique_ptr<BenchModel> model_;
+  std::vector<std::vector<double>> rounds_;
+  double spread_ = 0;
 };
 
-absl::StatusOr<Times> TimeModel(BenchRanks& ranks, BenchDevice& device, const ProbeShape& shape) {
-  const int32_t most = kRows[std::size(kRows) - 1];
-  SKEIN_ASSIGN_OR_RETURN(const auto model,
-                         BenchModel::Load({.config = ConfigOf(shape, DType::kBF16),
-                                           .sequences = most,
-                                           .most_rows = most,
-                                           .most_tokens = kSamples + 8},
-                                          device, ranks));
-  Times times;
-  for (int round = 0; round < kRounds; ++round) {
-    for (size_t i = 0; i < std::size(kRows); ++i) {
-      SKEIN_RETURN_IF_ERROR(model->TimeStep(model->StartOrder(kRows[i])).status());
-      SKEIN_ASSIGN_OR_RETURN(std::vector<double> seconds, TimeDecodes(*model, kRows[i], kSamples));
-      const Sampled sampled = Summarise(std::move(seconds));
-      if (round > 0 && sampled.median >= times.seconds[i]) continue;
-      times.seconds[i] = sampled.median;
-      times.spreads[i] = sampled.spread;
-    }
-  }
-  return times;
+// What a step together takes longer than one alone, which ranks that share a core take in turn. A
+// GPU's host delays steps now and then, and nothing makes them shorter; cores are slower for tenths
+// of seconds, in which both are.
+double Longer(const std::vector<double>& together, std::vector<double> alone, double in_turn,
+              bool is_gpu) {
+  for (double& seconds : alone) seconds *= in_turn;
+  return is_gpu ? *absl::c_min_element(together) - *absl::c_min_element(alone)
+                : MedianDifference(together, alone);
 }
 
 }  // namespace
@@ -82,44 +118,62 @@ absl::StatusOr<topology::ExchangeCurve> ProbeSums(comm::MpiRuntime& mpi, BenchDe
   const bool idle = std::count_if(places.begin(), places.end(), [&](const plan::RankPlan& rank) {
                       return rank.dp_rank == places[mpi.rank()].dp_rank;
                     }) != options.ranks;
-  const ProbeShape shape = ShapeOf(device);
+  const ProbeShape shape = ShapeOf(device, options.ranks);
   const auto ranks = BenchRanks::Of(mpi, options.plan, options.device_comm);
-  Times alone, together;
-  const auto time = [&](BenchRanks& of, const ProbeShape& model, Times& times) -> absl::Status {
-    SKEIN_ASSIGN_OR_RETURN(times, TimeModel(of, device, model));
+  SKEIN_ASSIGN_OR_RETURN(const auto nobody, BenchRanks::Start({}));
+  std::unique_ptr<Steps> alone, together;
+  const auto agree = [&](const absl::Status& mine) { return comm::FirstError(mpi.world(), mine); };
+  const auto load = [&](BenchRanks& of, const ProbeShape& model,
+                        std::unique_ptr<Steps>& steps) -> absl::Status {
+    SKEIN_ASSIGN_OR_RETURN(steps, Steps::Load(of, device, model));
     return absl::OkStatus();
   };
-  SKEIN_RETURN_IF_ERROR(AloneThenTogether(
-      mpi, device, *ranks, idle,
-      [&](BenchRanks& of) { return time(of, ShardOf(shape, options.ranks), alone); },
-      [&](BenchRanks& of) { return time(of, shape, together); }));
+  SKEIN_RETURN_IF_ERROR(agree(!idle && options.has_core
+                                  ? load(*nobody, ShardOf(shape, options.ranks), alone)
+                                  : absl::OkStatus()));
+  SKEIN_RETURN_IF_ERROR(agree(idle ? ranks->Connect(device.device, /*deterministic=*/false)
+                                   : load(*ranks, shape, together)));
+  // In turn, since cores are faster in some tenths of a second than in others.
+  for (int round = 0; round < kRounds; ++round) {
+    for (Steps* const steps : {alone.get(), together.get()}) {
+      SKEIN_RETURN_IF_ERROR(agree(steps != nullptr ? steps->TimeRound() : absl::OkStatus()));
+    }
+  }
   topology::ExchangeCurve curve = {.exchange = topology::Exchange::kAllReduce,
                                    .ranks = options.ranks};
-  if (idle) return curve;
+  if (alone == nullptr) return curve;
   const DType dtype = kernels::ActivationDType(device.device.device.kind, DType::kBF16);
-  for (size_t i = 0; i < std::size(kRows); ++i) {
-    // A sum is some of the step, whatever the noise.
+  const absl::Span<const int32_t> rows = RowsOf(device);
+  for (size_t i = 0; i < rows.size(); ++i) {
     const double longer =
-        std::max(together.seconds[i] - alone.seconds[i], together.seconds[i] / 100);
-    absl::Duration of_sum = absl::Seconds(longer / (kSumsOfLayer * kLayers));
+        Longer(together->rounds(i), alone->rounds(i), options.ranks_of_a_core, device.is_gpu());
+    // A sum is some of the step, whatever the noise.
+    const double least = *absl::c_min_element(together->rounds(i)) / 100;
+    absl::Duration of_sum =
+        absl::Seconds(std::max(longer, least) / static_cast<double>(kSumsOfLayer * shape.layers));
     if (!curve.times.empty()) of_sum = std::max(of_sum, curve.times.back().time);
-    curve.times.push_back({DTypeBytes(dtype, kRows[i] * shape.hidden), of_sum});
+    curve.times.push_back({DTypeBytes(dtype, rows[i] * shape.hidden), of_sum});
   }
-  curve.spread = std::max(alone.spread(), together.spread());
+  curve.spread = std::max(alone->spread(), together->spread());
   return curve;
 }
 
-topology::ExchangeCurve WithSumsOfSteps(topology::ExchangeCurve measured,
-                                        const topology::ExchangeCurve& of_steps) {
-  if (of_steps.times.empty()) return measured;
-  topology::ExchangeCurve curve = of_steps;
-  for (const topology::ExchangeTime& time : measured.times) {
-    if (time.bytes <= curve.times.back().bytes) continue;
-    curve.times.push_back({time.bytes, std::max(time.time, curve.times.back().time)});
+void SetSumsOfSteps(const topology::ExchangeCurve& of_steps,
+                    std::vector<topology::ExchangeCurve>& curves) {
+  if (of_steps.times.empty()) return;
+  for (topology::ExchangeCurve& curve : curves) {
+    if (curve.exchange != of_steps.exchange || curve.across || curve.ranks != of_steps.ranks ||
+        curve.alone != of_steps.alone) {
+      continue;
+    }
+    std::vector<topology::ExchangeTime> times = of_steps.times;
+    for (const topology::ExchangeTime& time : curve.times) {
+      if (time.bytes <= of_steps.times.back().bytes) continue;
+      times.push_back({time.bytes, std::max(time.time, times.back().time)});
+    }
+    curve.times = std::move(times);
+    curve.spread = std::max(curve.spread, of_steps.spread);
   }
-  measured.times = std::move(curve.times);
-  measured.spread = std::max(measured.spread, of_steps.spread);
-  return measured;
 }
 
 }  // namespace skein::worker

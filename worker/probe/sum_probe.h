@@ -2,8 +2,11 @@
 //
 // A GPU's steps of few rows are one kernel, in which a sum takes less than between kernels of a
 // Program of sums. So a model decodes in shards, and so does each shard alone, as a model of its
-// size: what the first takes longer is its sums.
+// size: what the first takes longer is its sums. Ranks that share a core compute in turn, from sum
+// to sum, and each of them for longer than it does alone: that is of their sums, too.
 #pragma once
+
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "parallel/comm/mpi/mpi_runtime.h"
@@ -20,17 +23,22 @@ bool CanProbeSums(int ranks);
 struct SumProbeOptions {
   plan::Plan plan;  // of groups of shards (group_plan.h)
   int ranks = 2;    // of each group
+  // Of cores: whether this rank has one to itself while others of its host wait, and how many ranks
+  // take turns on one while they compute. The first rank of a host has one.
+  bool has_core = true;
+  double ranks_of_a_core = 1;
   DeviceComm device_comm = DeviceComm::kAuto;
 };
 
 // What a sum takes, by bytes: of some numbers of rows, ascending. A call of all ranks; of those
-// that are in no group the result is empty. Takes 4 GiB of a GPU's memory and a second. Errors are
+// that are in no group, and of those without a core, the result is empty. Takes 6 GiB of a GPU's
+// memory and a second. Errors are
 // those of the model's steps.
 absl::StatusOr<topology::ExchangeCurve> ProbeSums(comm::MpiRuntime& mpi, BenchDevice& device,
                                                   const SumProbeOptions& options);
 
-// `measured` with these times instead of those of as few bytes. Pure.
-topology::ExchangeCurve WithSumsOfSteps(topology::ExchangeCurve measured,
-                                        const topology::ExchangeCurve& of_steps);
+// Has the sums of such groups of one host take what they do in steps, up to as many bytes. Pure.
+void SetSumsOfSteps(const topology::ExchangeCurve& of_steps,
+                    std::vector<topology::ExchangeCurve>& curves);
 
 }  // namespace skein::worker

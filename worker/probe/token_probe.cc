@@ -12,9 +12,9 @@
 #include "absl/time/time.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
+#include "parallel/comm/gather_strings.h"
 #include "worker/bench/bench_model.h"
 #include "worker/bench/bench_ranks.h"
-#include "worker/probe/alone_and_together.h"
 #include "worker/probe/decode_times.h"
 #include "worker/probe/probe_model.h"
 #include "worker/probe/samples.h"
@@ -69,21 +69,23 @@ absl::StatusOr<topology::ExchangeCurve> ProbeTokenReturn(comm::MpiRuntime& mpi, 
     return rank.rank != mpi.rank() && rank.dp_rank == places[mpi.rank()].dp_rank;
   });
   const auto ranks = BenchRanks::Of(mpi, options.plan, options.device_comm);
+  SKEIN_ASSIGN_OR_RETURN(const auto nobody, BenchRanks::Start({}));
+  const auto agree = [&](const absl::Status& mine) { return comm::FirstError(mpi.world(), mine); };
   const auto time = [&](BenchRanks& of, int32_t stages, Times& times) -> absl::Status {
     SKEIN_ASSIGN_OR_RETURN(times, TimeModel(of, device, stages));
     return absl::OkStatus();
   };
+  const bool idle = partner == places.end();
   Times alone, together;
-  SKEIN_RETURN_IF_ERROR(AloneThenTogether(
-      mpi, device, *ranks, /*idle=*/partner == places.end(),
-      [&](BenchRanks& of) { return time(of, /*stages=*/1, alone); },
-      [&](BenchRanks& of) { return time(of, /*stages=*/2, together); }));
+  SKEIN_RETURN_IF_ERROR(agree(idle ? absl::OkStatus() : time(*nobody, /*stages=*/1, alone)));
+  SKEIN_RETURN_IF_ERROR(agree(idle ? ranks->Connect(device.device, /*deterministic=*/false)
+                                   : time(*ranks, /*stages=*/2, together)));
   std::vector<Times> all(mpi.size());
   SKEIN_RETURN_IF_ERROR(
       ranks->Gather({reinterpret_cast<const std::byte*>(&alone), sizeof(Times)},
                     {reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(Times)}));
   topology::ExchangeCurve curve = {.exchange = topology::Exchange::kTokenReturn, .ranks = 2};
-  if (partner == places.end()) return curve;
+  if (idle) return curve;
   const double hop_bytes = static_cast<double>(DTypeBytes(DType::kBF16, 1)) *
                            static_cast<double>(ShapeOf(device.is_gpu(), 1).hidden);
   for (size_t i = 0; i < std::size(kRows); ++i) {
