@@ -32,8 +32,7 @@ struct SumProbeOptions {
 
 // What a sum takes, by bytes: of some numbers of rows, ascending. A call of all ranks; of those
 // that are in no group, and of those without a core, the result is empty. Takes 6 GiB of a GPU's
-// memory and a second. Errors are
-// those of the model's steps.
+// memory and a second, of cores some tenths of one. Errors are those of the steps.
 absl::StatusOr<topology::ExchangeCurve> ProbeSums(comm::MpiRuntime& mpi, BenchDevice& device,
                                                   const SumProbeOptions& options);
 
