@@ -1,7 +1,8 @@
 // The flags of `worker probe`, and those by which jobs measure their hosts.
 #include <stdlib.h>
 
-#include <array>
+#include <algorithm>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -63,19 +64,25 @@ void ProbeJson() {
   // Of four numbers of rows, in bf16 five, and five beyond caches: bf16 with four working sets, two
   // other dtypes with three, quantised ones with one.
   EXPECT_EQ(host["core_rates"]["products"].size(), (3 * 5 + 5) + 2 * (2 * 4 + 5) + 7 * 4);
-  // Contexts of 4 MiB, which a cache may hold, up to 64 at least, 256 at most.
-  const size_t contexts = host["core_rates"]["attention"].size();
-  ASSERT_GE(contexts, 3);
-  ASSERT_LE(contexts, 4);
-  for (size_t i = 0; i < contexts; ++i) {
+  // Contexts of 4 MiB, which a cache may hold, up to four times what each of the ranks that measure
+  // has of the last cache; of 64 at least, and no more than reads are measured of.
+  const auto bytes_of = [](const json& of, const char* name) {
+    return std::stoll(of.value(name, "0"));
+  };
+  const int64_t ranks = std::min<int64_t>(2, host["cores"].get<int64_t>());
+  const int64_t beyond =
+      std::min<int64_t>(4 * bytes_of(host, "l3_bytes") / ranks,
+                        bytes_of(host["core_rates"]["reads"][6], "working_set_bytes"));
+  std::vector<int64_t> sets = {4 << 20, 16 << 20, 64 << 20};
+  if (beyond > sets.back()) sets.push_back(std::min<int64_t>(beyond, 256 << 20));
+  ASSERT_EQ(host["core_rates"]["attention"].size(), sets.size());
+  for (size_t i = 0; i < sets.size(); ++i) {
     const json& attention = host["core_rates"]["attention"][i];
-    const int64_t least = std::array{4, 16, 64, 64}[i], most = std::array{4, 16, 64, 256}[i];
     EXPECT_GT(attention["bytes_per_s"], 1e8);
     EXPECT_GE(std::stoll(attention["rows"].get<std::string>()), 8);
     // With weights.
-    const int64_t set = std::stoll(attention["working_set_bytes"].get<std::string>());
-    EXPECT_GT(set, least << 20);
-    EXPECT_LT(set, (most + 2) << 20);
+    EXPECT_GT(bytes_of(attention, "working_set_bytes"), sets[i]);
+    EXPECT_LT(bytes_of(attention, "working_set_bytes"), sets[i] + (2 << 20));
   }
   EXPECT_EQ(host["links"][0]["path"], "X");
   std::set<std::string> exchanges;

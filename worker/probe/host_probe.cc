@@ -22,6 +22,7 @@
 #include "kernels/cuda/cuda_timer.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/gather_strings.h"
+#include "parallel/cost/device_cost.h"
 #include "parallel/plan/plan.h"
 #include "proto/convert/machines_json.h"
 #include "topology/cpus.h"
@@ -379,10 +380,11 @@ class HostProbe {
         .ranks = size,
         .device_comm = options_.device_comm};
     if (!is_gpu()) {
-      const int64_t groups = alone ? 1 : mpi_.local_size() / size;
-      const auto threads = static_cast<double>(groups * size * options_.threads);
+      const int32_t ranks = mpi_.local_size();
+      const int32_t active = alone ? size : ranks / size * size;
       options.has_core = mpi_.local_rank() < MeasuringRanks();
-      options.ranks_of_a_core = std::max(1.0, threads / host_.cores);
+      options.ranks_of_a_core =
+          1 / cost::ShareOfCores(host_.cores, options_.threads, ranks, active).of_a_core;
     }
     SKEIN_ASSIGN_OR_RETURN(topology::ExchangeCurve mine, ProbeSums(mpi_, device, options));
     mine.alone = alone;
