@@ -53,6 +53,9 @@ absl::Status CheckRates(const std::string& where, const DeviceRates& rates) {
       SKEIN_RETURN_IF_ERROR(CheckAmount(at, rate));
       if (rate == 0) return Error(at, "a rate of 0 never ends");
     }
+    if (!(read.missed_again >= 0 && read.missed_again <= 1)) {
+      return Error(at, absl::StrCat("missed again is ", read.missed_again, ", which is no share"));
+    }
   }
   for (size_t i = 0; i < rates.products.size(); ++i) {
     const ProductRate& product = rates.products[i];

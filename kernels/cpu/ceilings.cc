@@ -81,11 +81,13 @@ absl::StatusOr<double> MeasureByteArithmetic(int threads, const ThreadPool::Core
   return Measure(threads, cores, &SimdOps::multiply_bytes);
 }
 
-double ReadProbe::Pass(int64_t bytes) {
-  const int64_t pieces = std::min(bytes, memory_.bytes()) / kPiece;
+double ReadProbe::Pass(int64_t bytes, int64_t begin) {
+  const int64_t first = begin / kPiece;
+  const int64_t pieces = std::min(bytes, memory_.bytes() - first * kPiece) / kPiece;
   const absl::Time start = absl::Now();
   pool_->ForEach(pieces, [&](int64_t piece, int) {
-    sink.fetch_add(simd_->read(memory_.data() + piece * kPiece, kPiece), std::memory_order_relaxed);
+    sink.fetch_add(simd_->read(memory_.data() + (first + piece) * kPiece, kPiece),
+                   std::memory_order_relaxed);
   });
   return static_cast<double>(pieces * kPiece) / absl::ToDoubleSeconds(absl::Now() - start);
 }

@@ -26,8 +26,8 @@ class ReadProbe {
 
   // Reads the buffer once. Returns bytes per second, all threads together.
   double Pass() { return Pass(bytes()); }
-  // Its first `bytes`, from a MiB up to bytes(), rounded down to MiB.
-  double Pass(int64_t bytes);
+  // Of it `bytes` behind the first `begin`, a MiB at least, both rounded down to MiB.
+  double Pass(int64_t bytes, int64_t begin = 0);
 
  private:
   ReadProbe(const SimdOps* simd, std::unique_ptr<ThreadPool> pool, HostMemory memory);

@@ -34,20 +34,27 @@ double RateBetween(double below, double above, double part) {
   return 1 / ((1 - part) / below + part / above);
 }
 
-// As ReadBytesPerS, of one core.
-double CoreReadsBytesPerS(const DeviceRates& rates, int64_t working_set_bytes, bool together) {
-  const auto of = [&](const topology::ReadRate& read) {
-    return together ? read.together_bytes_per_s : read.alone_bytes_per_s;
-  };
+// What reads say of a working set: `between` two of them, or that of the nearest.
+template <typename Between>
+double OfReads(const DeviceRates& rates, int64_t working_set_bytes,
+               double topology::ReadRate::* field, const Between& between) {
   const auto above = std::find_if(rates.reads.begin(), rates.reads.end(), [&](const auto& read) {
     return read.working_set_bytes >= working_set_bytes;
   });
-  if (above == rates.reads.end()) return of(rates.reads.back());
-  if (above == rates.reads.begin()) return of(*above);
+  if (above == rates.reads.end()) return rates.reads.back().*field;
+  if (above == rates.reads.begin()) return (*above).*field;
   const auto below = above - 1;
-  return RateBetween(
-      of(*below), of(*above),
+  return between(
+      (*below).*field, (*above).*field,
       DoublingsBetween(below->working_set_bytes, above->working_set_bytes, working_set_bytes));
+}
+
+// As ReadBytesPerS, of one core.
+double CoreReadsBytesPerS(const DeviceRates& rates, int64_t working_set_bytes, bool together) {
+  return OfReads(
+      rates, working_set_bytes,
+      together ? &topology::ReadRate::together_bytes_per_s : &topology::ReadRate::alone_bytes_per_s,
+      RateBetween);
 }
 
 // The same of what was measured of fewer working sets than reads were, beside others: as far as the
@@ -255,6 +262,12 @@ const DeviceRates& RatesOf(const topology::Topology& topology, const Site& site)
 double ReadBytesPerS(const DeviceRates& rates, int64_t working_set_bytes, const CoreShare& share) {
   return CoreReadsBytesPerS(rates, working_set_bytes, share.together) * share.threads *
          share.of_a_core;
+}
+
+double MissedAgain(const DeviceRates& rates, int64_t working_set_bytes) {
+  return OfReads(
+      rates, working_set_bytes, &topology::ReadRate::missed_again,
+      [](double below, double above, double part) { return below + part * (above - below); });
 }
 
 topology::Overhead OverheadOf(const DeviceRates& rates, int64_t rows) {

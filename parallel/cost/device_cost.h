@@ -48,6 +48,10 @@ const topology::DeviceRates& RatesOf(const topology::Topology& topology, const S
 double ReadBytesPerS(const topology::DeviceRates& rates, int64_t working_set_bytes,
                      const CoreShare& share = {});
 
+// ReadRate's share of a working set, between those that are known by doublings; of a smaller or
+// larger one as of the nearest. Needs a rate.
+double MissedAgain(const topology::DeviceRates& rates, int64_t working_set_bytes);
+
 // What a step of so many rows costs beside reading and multiplying: between those that are known in
 // proportion, of fewer and more rows as of the nearest.
 topology::Overhead OverheadOf(const topology::DeviceRates& rates, int64_t rows);

@@ -222,7 +222,7 @@ StageTime StageClock::TimeOf(const Stage& stage, bool is_last, const Batch& batc
     step = std::max(step, OverheadOf(RatesOf(topology_, site), batch.rows()).step);
   }
   time.compute += step / stage.share.of_a_core;
-  time.compute *= 1 + Refills(stage, set);
+  time.compute = InTurns(stage, set, time.compute);
   return time;
 }
 
@@ -275,25 +275,35 @@ absl::Duration StageClock::TokenHop(int64_t rows, Receiver receiver) const {
                          replica_.stages.front().sites.front(), rows, receiver);
 }
 
-// How much of a turn goes into caches that another rank has filled meanwhile. Who waits for
-// others gets no turns: its working set is all that of those that share its cores.
-double StageClock::Refills(const Stage& stage, int64_t working_set) const {
+// The mean of the steps of a turn, of which the first ones bring back what another rank has put out
+// of caches meanwhile. Who waits for others gets no turns: its working set is all that of those
+// that share its cores.
+absl::Duration StageClock::InTurns(const Stage& stage, int64_t working_set,
+                                   absl::Duration step) const {
+  constexpr int kMostPasses = 64;  // what has not come back with them never does
   const bool takes_turns = IsAlone(replica_) && stage.share.of_a_core < 1;
-  if (!takes_turns) return 0;
+  if (!takes_turns) return step;
   CoreShare turn = stage.share;
   turn.of_a_core = 1;
-  double most = 0;
+  const double held = absl::ToDoubleSeconds(step) * stage.share.of_a_core;
+  double slowest = held;
   for (const Site& site : stage.sites) {
     const topology::DeviceRates& rates = RatesOf(topology_, site);
     const auto read = [&](double sets) {
       const auto all = static_cast<int64_t>(sets * static_cast<double>(working_set));
       return static_cast<double>(working_set) / ReadBytesPerS(rates, all, turn);
     };
-    // A turn fills no more than it reads.
-    const double longest = std::max(absl::ToDoubleSeconds(kTurn), read(1));
-    most = std::max(most, (read(stage.share.sets) - read(1)) / longest);
+    const double again = MissedAgain(rates, working_set);
+    double missed = read(stage.share.sets) - read(1);
+    double left = absl::ToDoubleSeconds(kTurn), steps = 0;
+    for (; steps < kMostPasses && held + missed < left; ++steps) {
+      left -= held + missed;
+      missed *= again;
+    }
+    steps += left / (held + missed);
+    slowest = std::max(slowest, absl::ToDoubleSeconds(kTurn) / steps);
   }
-  return most;
+  return absl::Seconds(slowest / stage.share.of_a_core);
 }
 
 absl::Duration LayerTime(const Topology& topology, const ModelConfig& model, const Replica& replica,

@@ -98,7 +98,7 @@ class StageClock {
 
  private:
   StageTime TimeOf(const Stage& stage, bool is_last, const Batch& batch) const;
-  double Refills(const Stage& stage, int64_t working_set) const;
+  absl::Duration InTurns(const Stage& stage, int64_t working_set, absl::Duration step) const;
 
   const topology::Topology& topology_;
   const model::ModelConfig& model_;

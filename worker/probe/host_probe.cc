@@ -1,6 +1,7 @@
 #include "worker/probe/host_probe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -129,8 +130,9 @@ class HostProbe {
     SKEIN_RETURN_IF_ERROR(Agree(first_of_host() ? ReadAlone(sizes, alone) : absl::OkStatus()));
     TimedReads together = alone;
     SKEIN_RETURN_IF_ERROR(Agree(measures ? ReadTogether(sizes, together) : absl::OkStatus()));
-    reads_.reset();
     host_.core_rates.reads = ReadRates(sizes, alone, together);
+    if (measures) ReadBehindOthers(together, host_.core_rates.reads);
+    reads_.reset();
     host_.core_rates.spread = std::max({host_.core_rates.spread, alone.spread, together.spread});
     return ShareCoreRates(measures);
   }
@@ -211,6 +213,19 @@ class HostProbe {
   }
   absl::Status ReadTogether(const std::vector<int64_t>& sizes, TimedReads& timed) {
     return Read(sizes, options_.threads, Hooks(), timed);
+  }
+  // As ranks do that take turns on a core.
+  void ReadBehindOthers(const TimedReads& together, std::vector<topology::ReadRate>& reads) {
+    const int32_t ranks = mpi_.local_size();
+    const double sets = cost::ShareOfCores(host_.cores, options_.threads, ranks, ranks).sets;
+    if (sets == 1) return;
+    Say("reads behind other ranks' sets");
+    const auto others = static_cast<int64_t>(std::ceil(sets)) - 1;
+    const std::vector<double> missed_again = TimeRefills(
+        WorkingSets(), options_.threads, together, Hooks(),
+        [this](int64_t bytes) { return reads_->Pass(bytes); },
+        [&](int64_t bytes) { reads_->Pass(others * bytes, bytes); });
+    for (size_t i = 0; i < reads.size(); ++i) reads[i].missed_again = missed_again[i];
   }
   absl::Status Read(const std::vector<int64_t>& sizes, int threads, const ProbeHooks& hooks,
                     TimedReads& timed) {

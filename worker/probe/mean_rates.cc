@@ -51,8 +51,13 @@ DeviceRates MeanRates(absl::Span<const DeviceRates> all) {
     if (HasAsManyPoints(rank, mean)) ranks.push_back(rank);
   }
   TakeMeanRate(ranks, &DeviceRates::reads, &topology::ReadRate::together_bytes_per_s, mean);
-  for (topology::ReadRate& read : mean.reads) {
+  for (size_t i = 0; i < mean.reads.size(); ++i) {
+    topology::ReadRate& read = mean.reads[i];
     read.alone_bytes_per_s = std::max(read.alone_bytes_per_s, read.together_bytes_per_s);
+    read.missed_again = 0;
+    for (const DeviceRates& rank : ranks) {
+      read.missed_again += rank.reads[i].missed_again / static_cast<double>(ranks.size());
+    }
   }
   TakeMeanRate(ranks, &DeviceRates::products, &topology::ProductRate::operations_per_s, mean);
   TakeMeanTime(ranks, &DeviceRates::overheads, &topology::Overhead::step, mean);

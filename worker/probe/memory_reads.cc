@@ -20,6 +20,11 @@ constexpr int kLeastSamples = 2;
 constexpr absl::Duration kBudget = absl::Milliseconds(25);  // of one working set
 constexpr absl::Duration kSample = absl::Milliseconds(2);   // at least
 
+// What threads that read a MiB at least have of a rate of all.
+double OfEachThread(double bytes_per_s, int64_t bytes, int threads) {
+  return bytes_per_s / static_cast<double>(std::min<int64_t>(threads, bytes / kLeastOfThread));
+}
+
 // The median of passes, until they have taken kSample.
 double Sample(int64_t bytes, absl::FunctionRef<double(int64_t)> pass) {
   std::vector<double> rates;
@@ -39,18 +44,58 @@ TimedReads TimeReads(const std::vector<int64_t>& working_sets, int threads, cons
     if (hooks.progress) hooks.progress(absl::StrCat("reads of ", FormatBytes(bytes)));
     pass(bytes);
     if (hooks.meet) hooks.meet();
-    const auto used = static_cast<double>(std::min<int64_t>(threads, bytes / kLeastOfThread));
     const absl::Time begin = absl::Now();
     std::vector<double> samples;
     for (int i = 0; i < kSamples; ++i) {
       if (i >= kLeastSamples && absl::Now() - begin > kBudget) break;
-      samples.push_back(Sample(bytes, pass) / used);
+      samples.push_back(OfEachThread(Sample(bytes, pass), bytes, threads));
     }
     const Sampled sampled = Summarise(std::move(samples));
     timed.bytes_per_s.push_back(sampled.median);
     timed.spread = std::max(timed.spread, sampled.spread);
   }
   return timed;
+}
+
+std::vector<double> TimeRefills(const std::vector<int64_t>& working_sets, int threads,
+                                const TimedReads& in_cache, const ProbeHooks& hooks,
+                                absl::FunctionRef<double(int64_t)> pass,
+                                absl::FunctionRef<void(int64_t)> put_out) {
+  constexpr int kPasses = 8;
+  constexpr double kTells = 1.2;  // of two times: beyond the noise of both
+  std::vector<double> shares;
+  for (size_t i = 0; i < working_sets.size(); ++i) {
+    const int64_t bytes = working_sets[i];
+    // Each of the ranks that meet sees caches of its own.
+    if (hooks.meet) hooks.meet();
+    if (in_cache.bytes_per_s[i] < kTells * in_cache.bytes_per_s.back()) {
+      shares.push_back(1);
+      continue;
+    }
+    std::vector<double> samples[kPasses];
+    const absl::Time begin = absl::Now();
+    for (int sample = 0; sample < kSamples; ++sample) {
+      if (sample >= kLeastSamples && absl::Now() - begin > kBudget) break;
+      put_out(bytes);
+      for (std::vector<double>& of_pass : samples) {
+        of_pass.push_back(1 / OfEachThread(pass(bytes), bytes, threads));
+      }
+    }
+    const double held = 1 / in_cache.bytes_per_s[i];
+    double missed[kPasses];
+    for (int k = 0; k < kPasses; ++k) {
+      missed[k] = std::max(0.0, Median(std::move(samples[k])) - held);
+    }
+    // The share by least squares: each pass misses it of what the one before has missed.
+    double of = 0, again = 0;
+    for (int k = 0; k + 1 < kPasses; ++k) {
+      of += missed[k] * missed[k];
+      again += missed[k] * missed[k + 1];
+    }
+    const bool tells = missed[0] + held > kTells * held;
+    shares.push_back(tells ? std::min(1.0, again / of) : 0);
+  }
+  return shares;
 }
 
 std::vector<topology::ReadRate> ReadRates(const std::vector<int64_t>& working_sets,
