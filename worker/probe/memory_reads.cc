@@ -62,7 +62,7 @@ std::vector<double> TimeRefills(const std::vector<int64_t>& working_sets, int th
                                 absl::FunctionRef<double(int64_t)> pass,
                                 absl::FunctionRef<void(int64_t)> put_out) {
   constexpr int kPasses = 8;
-  constexpr double kTells = 1.2;  // of two times: beyond the noise of both
+  constexpr double kTells = 1.5;  // of two times: beyond the noise of both
   std::vector<double> shares;
   for (size_t i = 0; i < working_sets.size(); ++i) {
     const int64_t bytes = working_sets[i];

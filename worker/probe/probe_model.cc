@@ -83,6 +83,19 @@ absl::StatusOr<StepTime> StepTimer::Decodes(BenchModel& model, int32_t sequences
   return StepTime{sampled.median, positions + left_out + samples / 2.0, samples, sampled.spread};
 }
 
+absl::StatusOr<StepTime> StepTimer::FirstDecodes(BenchModel& model, int32_t sequences) {
+  if (hooks_.meet) hooks_.meet();
+  SKEIN_ASSIGN_OR_RETURN(const absl::Duration first, model.TimeStep(model.StartOrder(sequences)));
+  std::vector<double> seconds = {absl::ToDoubleSeconds(first)};
+  if (first <= kVeryLong) {
+    SKEIN_ASSIGN_OR_RETURN(const absl::Duration next, model.TimeStep(model.DecodeOrder(sequences)));
+    seconds.push_back(absl::ToDoubleSeconds(next));
+  }
+  const auto samples = static_cast<int>(seconds.size());
+  const Sampled sampled = Summarise(std::move(seconds));
+  return StepTime{sampled.median, samples / 2.0, samples, sampled.spread};
+}
+
 absl::StatusOr<StepTime> StepTimer::Prompt(BenchModel& model, int32_t tokens) {
   SKEIN_ASSIGN_OR_RETURN(const absl::Duration first, model.TimeStep(model.PrefillOrder(0, tokens)));
   const int samples = SamplesFor(first);

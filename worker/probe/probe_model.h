@@ -67,6 +67,8 @@ class StepTimer {
   // as many as are worth it.
   absl::StatusOr<StepTime> Decodes(BenchModel& model, int32_t sequences, int32_t positions = 0,
                                    int samples = 0);
+  // The first ones count, of weights that caches do not keep.
+  absl::StatusOr<StepTime> FirstDecodes(BenchModel& model, int32_t sequences);
   // A prompt at once.
   absl::StatusOr<StepTime> Prompt(BenchModel& model, int32_t tokens);
 
