@@ -49,7 +49,7 @@ class TimedShape {
  private:
   absl::StatusOr<StepTime> TimePoint(StepTimer& timer, size_t i, bool again) {
     if (i >= steps_.decodes.size()) return timer.Prompt(*model_, rows_[i]);
-    if (steps_.beyond_caches) return timer.FirstDecodes(*model_, rows_[i]);
+    if (steps_.beyond_caches) return timer.DecodesBeyondCaches(*model_, rows_[i]);
     return timer.Decodes(*model_, rows_[i], /*positions=*/0, again ? steps_.samples : 0);
   }
 

@@ -24,7 +24,7 @@ struct ShapeSteps {
   int samples = 0;
   // Steps of more rows are timed in the first round alone.
   int32_t most_again = INT32_MAX;
-  bool beyond_caches = false;  // the weights: a first step is as long as any other, on cores
+  bool beyond_caches = false;  // where the weights are, of cores
 };
 
 struct ShapeTimes {
