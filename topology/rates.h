@@ -26,8 +26,10 @@ struct ReadRate {
   int64_t working_set_bytes = 0;
   double alone_bytes_per_s = 0;     // of a rank while the others of its node are idle
   double together_bytes_per_s = 0;  // of each rank while all of its node read
-  // Behind the sets of ranks that share a core with this one: of what a pass misses in caches, the
-  // share that the next one misses, too. 0: a set is back with one pass.
+  // Of each rank in the first pass since those that share its core have read sets of their own; 0:
+  // not measured. It misses in caches what `together` does not, of which the next pass misses this
+  // share again, and so on.
+  double behind_bytes_per_s = 0;
   double missed_again = 0;
 
   friend bool operator==(const ReadRate&, const ReadRate&) = default;

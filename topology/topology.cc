@@ -53,8 +53,9 @@ absl::Status CheckRates(const std::string& where, const DeviceRates& rates) {
       SKEIN_RETURN_IF_ERROR(CheckAmount(at, rate));
       if (rate == 0) return Error(at, "a rate of 0 never ends");
     }
+    SKEIN_RETURN_IF_ERROR(CheckAmount(at, read.behind_bytes_per_s));
     if (!(read.missed_again >= 0 && read.missed_again <= 1)) {
-      return Error(at, absl::StrCat("missed again is ", read.missed_again, ", which is no share"));
+      return Error(at, absl::StrCat("missed_again is ", read.missed_again, ", which is no share"));
     }
   }
   for (size_t i = 0; i < rates.products.size(); ++i) {

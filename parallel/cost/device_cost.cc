@@ -18,6 +18,7 @@ namespace {
 using topology::DeviceRates;
 using topology::Host;
 using topology::Path;
+using topology::ReadRate;
 
 constexpr char kWhereRatesComeFrom[] =
     ": take those of a preset with --like=PRESET, or write them into a file of `skein topo --json`";
@@ -36,8 +37,8 @@ double RateBetween(double below, double above, double part) {
 
 // What reads say of a working set: `between` two of them, or that of the nearest.
 template <typename Between>
-double OfReads(const DeviceRates& rates, int64_t working_set_bytes,
-               double topology::ReadRate::* field, const Between& between) {
+double OfReads(const DeviceRates& rates, int64_t working_set_bytes, double ReadRate::* field,
+               const Between& between) {
   const auto above = std::find_if(rates.reads.begin(), rates.reads.end(), [&](const auto& read) {
     return read.working_set_bytes >= working_set_bytes;
   });
@@ -51,10 +52,9 @@ double OfReads(const DeviceRates& rates, int64_t working_set_bytes,
 
 // As ReadBytesPerS, of one core.
 double CoreReadsBytesPerS(const DeviceRates& rates, int64_t working_set_bytes, bool together) {
-  return OfReads(
-      rates, working_set_bytes,
-      together ? &topology::ReadRate::together_bytes_per_s : &topology::ReadRate::alone_bytes_per_s,
-      RateBetween);
+  return OfReads(rates, working_set_bytes,
+                 together ? &ReadRate::together_bytes_per_s : &ReadRate::alone_bytes_per_s,
+                 RateBetween);
 }
 
 // The same of what was measured of fewer working sets than reads were, beside others: as far as the
@@ -264,10 +264,22 @@ double ReadBytesPerS(const DeviceRates& rates, int64_t working_set_bytes, const 
          share.of_a_core;
 }
 
-double MissedAgain(const DeviceRates& rates, int64_t working_set_bytes) {
-  return OfReads(
-      rates, working_set_bytes, &topology::ReadRate::missed_again,
-      [](double below, double above, double part) { return below + part * (above - below); });
+Missed MissedBehindOthers(const DeviceRates& rates, int64_t working_set_bytes,
+                          const CoreShare& share) {
+  const auto bytes = static_cast<double>(working_set_bytes);
+  const double held = bytes / CoreReadsBytesPerS(rates, working_set_bytes, share.together);
+  if (rates.reads.front().behind_bytes_per_s == 0) {
+    const auto all = static_cast<int64_t>(share.sets * bytes);
+    const double behind = bytes / CoreReadsBytesPerS(rates, all, share.together);
+    return {.first = absl::Seconds((behind - held) / share.threads)};
+  }
+  const auto share_between = [](double below, double above, double part) {
+    return below + part * (above - below);
+  };
+  const double behind =
+      bytes / OfReads(rates, working_set_bytes, &ReadRate::behind_bytes_per_s, RateBetween);
+  return {.first = absl::Seconds(std::max(0.0, behind - held) / share.threads),
+          .again = OfReads(rates, working_set_bytes, &ReadRate::missed_again, share_between)};
 }
 
 topology::Overhead OverheadOf(const DeviceRates& rates, int64_t rows) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "model/config/stored_types.h"
 #include "topology/rates.h"
@@ -48,9 +49,16 @@ const topology::DeviceRates& RatesOf(const topology::Topology& topology, const S
 double ReadBytesPerS(const topology::DeviceRates& rates, int64_t working_set_bytes,
                      const CoreShare& share = {});
 
-// ReadRate's share of a working set, between those that are known by doublings; of a smaller or
-// larger one as of the nearest. Needs a rate.
-double MissedAgain(const topology::DeviceRates& rates, int64_t working_set_bytes);
+// What a rank misses in caches that has its core in turn with others.
+struct Missed {
+  absl::Duration first;  // of reading the set once: how much longer its first pass takes
+  double again = 0;      // of what a pass misses, the share that the next one misses, too
+};
+// Of a working set, between those that are known by doublings, as ReadBytesPerS; where reads behind
+// others were not measured, all of `sets` as large pass through caches in the first pass. Needs a
+// rate.
+Missed MissedBehindOthers(const topology::DeviceRates& rates, int64_t working_set_bytes,
+                          const CoreShare& share);
 
 // What a step of so many rows costs beside reading and multiplying: between those that are known in
 // proportion, of fewer and more rows as of the nearest.

@@ -283,27 +283,20 @@ absl::Duration StageClock::InTurns(const Stage& stage, int64_t working_set,
   constexpr int kMostPasses = 64;  // what has not come back with them never does
   const bool takes_turns = IsAlone(replica_) && stage.share.of_a_core < 1;
   if (!takes_turns) return step;
-  CoreShare turn = stage.share;
-  turn.of_a_core = 1;
-  const double held = absl::ToDoubleSeconds(step) * stage.share.of_a_core;
-  double slowest = held;
+  const absl::Duration held = step * stage.share.of_a_core;
+  absl::Duration slowest = held;
   for (const Site& site : stage.sites) {
-    const topology::DeviceRates& rates = RatesOf(topology_, site);
-    const auto read = [&](double sets) {
-      const auto all = static_cast<int64_t>(sets * static_cast<double>(working_set));
-      return static_cast<double>(working_set) / ReadBytesPerS(rates, all, turn);
-    };
-    const double again = MissedAgain(rates, working_set);
-    double missed = read(stage.share.sets) - read(1);
-    double left = absl::ToDoubleSeconds(kTurn), steps = 0;
+    auto [missed, again] = MissedBehindOthers(RatesOf(topology_, site), working_set, stage.share);
+    absl::Duration left = kTurn;
+    double steps = 0;
     for (; steps < kMostPasses && held + missed < left; ++steps) {
       left -= held + missed;
       missed *= again;
     }
-    steps += left / (held + missed);
-    slowest = std::max(slowest, absl::ToDoubleSeconds(kTurn) / steps);
+    steps += absl::FDivDuration(left, held + missed);
+    slowest = std::max(slowest, kTurn / steps);
   }
-  return absl::Seconds(slowest / stage.share.of_a_core);
+  return slowest / stage.share.of_a_core;
 }
 
 absl::Duration LayerTime(const Topology& topology, const ModelConfig& model, const Replica& replica,

@@ -55,6 +55,7 @@ bool FiguresAgree(const DeviceRates& a, const DeviceRates& b) {
                 return BytesAgree(x.working_set_bytes, y.working_set_bytes) &&
                        RatesAgree(x.alone_bytes_per_s, y.alone_bytes_per_s) &&
                        RatesAgree(x.together_bytes_per_s, y.together_bytes_per_s) &&
+                       RatesAgree(x.behind_bytes_per_s, y.behind_bytes_per_s) &&
                        std::abs(x.missed_again - y.missed_again) <= kRates;
               }) &&
          Each(a.products, b.products,

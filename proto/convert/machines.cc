@@ -99,6 +99,7 @@ void Write(const topology::DeviceRates& rates, v1::DeviceRates& wire) {
     to.set_working_set_bytes(read.working_set_bytes);
     to.set_alone_bytes_per_s(read.alone_bytes_per_s);
     to.set_together_bytes_per_s(read.together_bytes_per_s);
+    to.set_behind_bytes_per_s(read.behind_bytes_per_s);
     to.set_missed_again(read.missed_again);
   }
   for (const topology::ProductRate& product : rates.products) {
@@ -130,7 +131,8 @@ absl::StatusOr<topology::DeviceRates> Read(const v1::DeviceRates& wire) {
   SKEIN_ASSIGN_OR_RETURN(rates.origin, ParseOrigin(wire.origin(), "origin"));
   for (const v1::DeviceRates::Read& read : wire.reads()) {
     rates.reads.push_back({read.working_set_bytes(), read.alone_bytes_per_s(),
-                           read.together_bytes_per_s(), read.missed_again()});
+                           read.together_bytes_per_s(), read.behind_bytes_per_s(),
+                           read.missed_again()});
   }
   for (const v1::DeviceRates::Product& product : wire.products()) {
     const absl::StatusOr<DType> dtype = ParseWeightDType(product.dtype());

@@ -131,7 +131,7 @@ class HostProbe {
     TimedReads together = alone;
     SKEIN_RETURN_IF_ERROR(Agree(measures ? ReadTogether(sizes, together) : absl::OkStatus()));
     host_.core_rates.reads = ReadRates(sizes, alone, together);
-    if (measures) ReadBehindOthers(together, host_.core_rates.reads);
+    if (measures) ReadBehindOthers();
     reads_.reset();
     host_.core_rates.spread = std::max({host_.core_rates.spread, alone.spread, together.spread});
     return ShareCoreRates(measures);
@@ -215,17 +215,15 @@ class HostProbe {
     return Read(sizes, options_.threads, Hooks(), timed);
   }
   // As ranks do that take turns on a core.
-  void ReadBehindOthers(const TimedReads& together, std::vector<topology::ReadRate>& reads) {
+  void ReadBehindOthers() {
     const int32_t ranks = mpi_.local_size();
     const double sets = cost::ShareOfCores(host_.cores, options_.threads, ranks, ranks).sets;
     if (sets == 1) return;
-    Say("reads behind other ranks' sets");
+    Say("reads behind those of other ranks");
     const auto others = static_cast<int64_t>(std::ceil(sets)) - 1;
-    const std::vector<double> missed_again = TimeRefills(
-        WorkingSets(), options_.threads, together, Hooks(),
-        [this](int64_t bytes) { return reads_->Pass(bytes); },
-        [&](int64_t bytes) { reads_->Pass(others * bytes, bytes); });
-    for (size_t i = 0; i < reads.size(); ++i) reads[i].missed_again = missed_again[i];
+    TimeReadsBehind(
+        options_.threads, Hooks(), [this](int64_t bytes) { return reads_->Pass(bytes); },
+        [&](int64_t bytes) { reads_->Pass(others * bytes, bytes); }, host_.core_rates.reads);
   }
   absl::Status Read(const std::vector<int64_t>& sizes, int threads, const ProbeHooks& hooks,
                     TimedReads& timed) {

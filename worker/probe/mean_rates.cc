@@ -36,6 +36,19 @@ void TakeMeanRate(absl::Span<const DeviceRates> ranks, std::vector<Point> Device
   }
 }
 
+// Of what all ranks miss in a first pass over the set, the share that they miss in the next one.
+void TakeMeanOfMissed(absl::Span<const DeviceRates> ranks, size_t set, topology::ReadRate& mean) {
+  double missed = 0, again = 0;
+  for (const DeviceRates& rank : ranks) {
+    const topology::ReadRate& read = rank.reads[set];
+    if (read.behind_bytes_per_s == 0) continue;
+    const double first = 1 / read.behind_bytes_per_s - 1 / read.together_bytes_per_s;
+    missed += first;
+    again += first * read.missed_again;
+  }
+  if (missed > 0) mean.missed_again = again / missed;
+}
+
 bool HasAsManyPoints(const DeviceRates& a, const DeviceRates& b) {
   return a.reads.size() == b.reads.size() && a.products.size() == b.products.size() &&
          a.overheads.size() == b.overheads.size() && a.attention.size() == b.attention.size();
@@ -51,13 +64,10 @@ DeviceRates MeanRates(absl::Span<const DeviceRates> all) {
     if (HasAsManyPoints(rank, mean)) ranks.push_back(rank);
   }
   TakeMeanRate(ranks, &DeviceRates::reads, &topology::ReadRate::together_bytes_per_s, mean);
-  for (size_t i = 0; i < mean.reads.size(); ++i) {
-    topology::ReadRate& read = mean.reads[i];
+  TakeMeanRate(ranks, &DeviceRates::reads, &topology::ReadRate::behind_bytes_per_s, mean);
+  for (size_t i = 0; i < mean.reads.size(); ++i) TakeMeanOfMissed(ranks, i, mean.reads[i]);
+  for (topology::ReadRate& read : mean.reads) {
     read.alone_bytes_per_s = std::max(read.alone_bytes_per_s, read.together_bytes_per_s);
-    read.missed_again = 0;
-    for (const DeviceRates& rank : ranks) {
-      read.missed_again += rank.reads[i].missed_again / static_cast<double>(ranks.size());
-    }
   }
   TakeMeanRate(ranks, &DeviceRates::products, &topology::ProductRate::operations_per_s, mean);
   TakeMeanTime(ranks, &DeviceRates::overheads, &topology::Overhead::step, mean);

@@ -57,47 +57,6 @@ TimedReads TimeReads(const std::vector<int64_t>& working_sets, int threads, cons
   return timed;
 }
 
-std::vector<double> TimeRefills(const std::vector<int64_t>& working_sets, int threads,
-                                const TimedReads& in_cache, const ProbeHooks& hooks,
-                                absl::FunctionRef<double(int64_t)> pass,
-                                absl::FunctionRef<void(int64_t)> put_out) {
-  constexpr int kPasses = 8;
-  constexpr double kTells = 1.5;  // of two times: beyond the noise of both
-  std::vector<double> shares;
-  for (size_t i = 0; i < working_sets.size(); ++i) {
-    const int64_t bytes = working_sets[i];
-    // Each of the ranks that meet sees caches of its own.
-    if (hooks.meet) hooks.meet();
-    if (in_cache.bytes_per_s[i] < kTells * in_cache.bytes_per_s.back()) {
-      shares.push_back(1);
-      continue;
-    }
-    std::vector<double> samples[kPasses];
-    const absl::Time begin = absl::Now();
-    for (int sample = 0; sample < kSamples; ++sample) {
-      if (sample >= kLeastSamples && absl::Now() - begin > kBudget) break;
-      put_out(bytes);
-      for (std::vector<double>& of_pass : samples) {
-        of_pass.push_back(1 / OfEachThread(pass(bytes), bytes, threads));
-      }
-    }
-    const double held = 1 / in_cache.bytes_per_s[i];
-    double missed[kPasses];
-    for (int k = 0; k < kPasses; ++k) {
-      missed[k] = std::max(0.0, Median(std::move(samples[k])) - held);
-    }
-    // The share by least squares: each pass misses it of what the one before has missed.
-    double of = 0, again = 0;
-    for (int k = 0; k + 1 < kPasses; ++k) {
-      of += missed[k] * missed[k];
-      again += missed[k] * missed[k + 1];
-    }
-    const bool tells = missed[0] + held > kTells * held;
-    shares.push_back(tells ? std::min(1.0, again / of) : 0);
-  }
-  return shares;
-}
-
 std::vector<topology::ReadRate> ReadRates(const std::vector<int64_t>& working_sets,
                                           const TimedReads& alone, const TimedReads& together) {
   std::vector<topology::ReadRate> rates;
@@ -106,6 +65,43 @@ std::vector<topology::ReadRate> ReadRates(const std::vector<int64_t>& working_se
     rates.push_back({working_sets[i], std::max(alone.bytes_per_s[i], at_once), at_once});
   }
   return rates;
+}
+
+void TimeReadsBehind(int threads, const ProbeHooks& hooks, absl::FunctionRef<double(int64_t)> pass,
+                     absl::FunctionRef<void(int64_t)> put_out,
+                     std::vector<topology::ReadRate>& reads) {
+  constexpr int kPasses = 8;
+  constexpr double kLittle = 1.5;
+  const double largest = reads.back().together_bytes_per_s;
+  for (topology::ReadRate& read : reads) {
+    if (hooks.meet) hooks.meet();
+    read.behind_bytes_per_s = largest;
+    read.missed_again = 1;
+    if (read.together_bytes_per_s < kLittle * largest) continue;
+    const int64_t bytes = read.working_set_bytes;
+    std::vector<double> seconds[kPasses];  // of a byte
+    const absl::Time begin = absl::Now();
+    for (int sample = 0; sample < kSamples; ++sample) {
+      if (sample >= kLeastSamples && absl::Now() - begin > kBudget) break;
+      put_out(bytes);
+      for (std::vector<double>& of_pass : seconds) {
+        of_pass.push_back(1 / OfEachThread(pass(bytes), bytes, threads));
+      }
+    }
+    const double held = 1 / read.together_bytes_per_s;
+    double missed[kPasses];
+    for (int i = 0; i < kPasses; ++i) {
+      missed[i] = std::max(0.0, Median(std::move(seconds[i])) - held);
+    }
+    read.behind_bytes_per_s = 1 / (held + missed[0]);
+    // By least squares.
+    double before = 0, again = 0;
+    for (int i = 0; i + 1 < kPasses; ++i) {
+      before += missed[i] * missed[i];
+      again += missed[i] * missed[i + 1];
+    }
+    if (before > 0) read.missed_again = std::min(1.0, again / before);
+  }
 }
 
 }  // namespace skein::worker

@@ -22,18 +22,16 @@ struct TimedReads {
 TimedReads TimeReads(const std::vector<int64_t>& working_sets, int threads, const ProbeHooks& hooks,
                      absl::FunctionRef<double(int64_t)> pass);
 
-// Of what a pass over a working set misses in caches, when `put_out` has read what others hold, the
-// share that the next pass misses, too, by working set: 1 where memory is as fast, 0 where nothing
-// is missed. `in_cache` are passes behind such passes, by the same threads, which meet here as
-// well. Takes some 10 to 50 ms a working set.
-std::vector<double> TimeRefills(const std::vector<int64_t>& working_sets, int threads,
-                                const TimedReads& in_cache, const ProbeHooks& hooks,
-                                absl::FunctionRef<double(int64_t)> pass,
-                                absl::FunctionRef<void(int64_t)> put_out);
-
 // Of a thread alone and of those that read at once, by working set. Who is alone is never slower:
 // where it was measured so, something else has disturbed it.
 std::vector<topology::ReadRate> ReadRates(const std::vector<int64_t>& working_sets,
                                           const TimedReads& alone, const TimedReads& together);
+
+// Adds to `reads` what passes take behind those of ranks that share a core with this one, as
+// `put_out` makes them; `pass`, `threads` and meetings are as above. A set that is read little
+// faster than the largest one is back with no pass. Takes some 5 to 50 ms a working set.
+void TimeReadsBehind(int threads, const ProbeHooks& hooks, absl::FunctionRef<double(int64_t)> pass,
+                     absl::FunctionRef<void(int64_t)> put_out,
+                     std::vector<topology::ReadRate>& reads);
 
 }  // namespace skein::worker
