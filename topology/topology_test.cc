@@ -1,5 +1,6 @@
 #include "topology/topology.h"
 
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <string>
@@ -76,6 +77,14 @@ TEST(TopologyTest, WhatIsNotIsRefusedByItsPlace) {
       {"gpus[0].rates.reads[0]: inf is no amount",
        [](Topology& t) {
          t.hosts[0].interconnect.gpus[0].rates.reads[0].alone_bytes_per_s = kInfinite;
+       }},
+      {"gpus[0].rates.reads[1]: -1 is no amount",
+       [](Topology& t) { t.hosts[0].interconnect.gpus[0].rates.reads[1].behind_bytes_per_s = -1; }},
+      {"gpus[0].rates.reads[1]: missed_again is 1.5, which is no share",
+       [](Topology& t) { t.hosts[0].interconnect.gpus[0].rates.reads[1].missed_again = 1.5; }},
+      {"gpus[0].rates.reads[0]: missed_again is nan",
+       [](Topology& t) {
+         t.hosts[0].interconnect.gpus[0].rates.reads[0].missed_again = std::nan("");
        }},
       {"gpus[0].rates.products[0]: a rate of 0",
        [](Topology& t) { t.hosts[0].interconnect.gpus[0].rates.products[0].operations_per_s = 0; }},

@@ -129,6 +129,7 @@ TEST(ReadProbeTest, GivesARate) {
   // A rate below an old disk's or above any memory's is no measurement.
   EXPECT_GT(rate, 50e6);
   EXPECT_LT(rate, 50e12);
+  EXPECT_GT(probe.Pass(int64_t{8} << 20, /*begin=*/int64_t{60} << 20), 50e6);  // what is left
 }
 
 TEST(MeasureArithmeticTest, GivesARate) {

@@ -161,7 +161,7 @@ TEST(CoresCostTest, TurnsBeginWithWhatOthersHavePutOutOfCaches) {
   };
   const double own = step_ms(1, 1);
   EXPECT_NEAR(own, 1.5, 0.01);
-  EXPECT_NEAR(step_ms(0.5, 2), 2 * own * (1 + own / 4), 0.01);
+  EXPECT_NEAR(step_ms(0.5, 2), 2 * 4 / (1 + (4 - 2 * own) / own), 0.01);
   EXPECT_NEAR(step_ms(0.5, 1), 2 * own, 1e-6);
   EXPECT_NEAR(step_ms(1, 2), own, 1e-6);
   // Sets that take longer than a turn are read from beyond caches, and no more than that.
@@ -170,6 +170,25 @@ TEST(CoresCostTest, TurnsBeginWithWhatOthersHavePutOutOfCaches) {
     read.together_bytes_per_s /= 100;
   }
   EXPECT_NEAR(step_ms(0.5, 2), 2 * 2 * step_ms(1, 1), 0.01 * step_ms(1, 1));
+}
+
+// 15.0 GB are read in 0.5 ms where they are in caches, in 1.5 ms behind others, and come back with
+// some passes.
+TEST(CoresCostTest, SetsComeBackWithAsManyPassesAsWereMeasured) {
+  Topology box = TwoCores();
+  topology::DeviceRates& rates = box.hosts[0].core_rates;
+  rates.products = {{DType::kF32, 0, 1, 1e18}};
+  Replica replica = OnCores(/*pp=*/1, /*sequences=*/1);
+  const auto step_ms = [&](double missed_again, double of_a_core) {
+    rates.reads = {{int64_t{1} << 34, 3e13, 3e13, 1e13, missed_again}};
+    replica.stages[0].share = {.of_a_core = of_a_core, .together = true, .sets = 2};
+    return absl::ToDoubleMilliseconds(
+        PredictReplica(box, Llama8B(), replica, {1, 1, 1}).value_or(ReplicaCost{}).step);
+  };
+  EXPECT_NEAR(step_ms(0, 0.5), 2 * 4 / (1 + 2.5 / 0.5), 0.01);
+  EXPECT_NEAR(step_ms(0.5, 0.5), 2 * 4 / (4 + 0.125 / 0.5625), 0.01);  // 1.5, 1, 0.75, 0.625 ms
+  EXPECT_NEAR(step_ms(1, 0.5), 2 * 1.5, 0.01);
+  EXPECT_NEAR(step_ms(1, 1), 0.5, 0.01);  // on a core of its own
 }
 
 // Products that were measured beside others are read faster alone; arithmetic takes as long.

@@ -40,6 +40,29 @@ TEST(DeviceCostTest, CachesCountForSmallWorkingSets) {
   EXPECT_EQ(ReadBytesPerS(rates, int64_t{1} << 40), 10e9);
 }
 
+TEST(DeviceCostTest, WhatIsMissedBehindOthersIsBetweenWorkingSets) {
+  topology::DeviceRates rates;
+  rates.reads = {{1 << 20, 8e9, 8e9, 4e9, 0.2}, {1 << 22, 4e9, 4e9, 2e9, 0.6}};
+  const auto missed = [&](int64_t set, const CoreShare& share) {
+    return MissedBehindOthers(rates, set, share);
+  };
+  const double seconds = (1 << 21) * (0.5 / 4e9 + 0.5 / 2e9 - 0.5 / 8e9 - 0.5 / 4e9);
+  EXPECT_NEAR(absl::ToDoubleSeconds(missed(1 << 21, {.together = true}).first), seconds, 1e-8);
+  EXPECT_NEAR(absl::ToDoubleSeconds(missed(1 << 21, {.threads = 2, .together = true}).first),
+              seconds / 2, 1e-8);
+  EXPECT_NEAR(missed(1 << 21, {.together = true}).again, 0.4, 1e-9);
+  EXPECT_NEAR(missed(1 << 24, {.together = true}).again, 0.6, 1e-9);
+  // Whatever the noise, a first pass is no faster than others.
+  rates.reads[1].behind_bytes_per_s = 5e9;
+  EXPECT_EQ(missed(1 << 22, {.together = true}).first, absl::ZeroDuration());
+  // Not measured: two sets of 2 MiB are read as one of 4 MiB.
+  for (topology::ReadRate& read : rates.reads) read.behind_bytes_per_s = read.missed_again = 0;
+  const Missed of_sets = missed(1 << 21, {.together = true, .sets = 2});
+  EXPECT_NEAR(absl::ToDoubleSeconds(of_sets.first), (1 << 21) * (1 / 4e9 - 0.5 / 8e9 - 0.5 / 4e9),
+              1e-8);
+  EXPECT_EQ(of_sets.again, 0);
+}
+
 TEST(DeviceCostTest, RanksThatShareCoresShareRates) {
   const DeviceRates rates = Rates();
   const CoreShare two = {.threads = 2, .together = true};

@@ -26,7 +26,7 @@ topology::Topology Full() {
   host.l3_bytes = 1 << 25;
   host.core_rates = {
       topology::Origin::kMeasured,
-      {{1 << 20, 2e10, 1e10}, {1 << 30, 1e10, 5e9}},
+      {{1 << 20, 2e10, 1e10, 4e9, 0.75}, {1 << 30, 1e10, 5e9}},
       {{DType::kF32, 1 << 20, 1, 3e10}, {DType::kF32, 0, 1, 1e10}, {DType::kF32, 0, 64, 2e10}},
       {{1, absl::Microseconds(12), absl::Microseconds(3)},
        {64, absl::Microseconds(80), absl::Microseconds(9)}},

@@ -52,6 +52,23 @@ TEST(HostProbeTest, RanksMeasureLayersAndReadsAtTheSameTime) {
   }
 }
 
+// Behind those of ranks that share a core, where some do.
+TEST(HostProbeTest, ReadsBehindOthersAreOfRanksThatShareCores) {
+  comm::MpiRuntime& mpi = comm::TestRuntime();
+  for (const bool share : {false, true}) {
+    topology::Topology topology;
+    topology.hosts = {{.name = "host",
+                       .cores = share ? mpi.size() / 2 : mpi.size(),
+                       .memory_bytes = int64_t{1} << 32,
+                       .l3_bytes = 1 << 20}};
+    SKEIN_ASSERT_OK(ProbeHosts(mpi, {}, topology));
+    for (const topology::ReadRate& read : topology.hosts[0].core_rates.reads) {
+      EXPECT_EQ(read.behind_bytes_per_s > 0, share) << read.working_set_bytes;
+      EXPECT_LE(read.behind_bytes_per_s, read.together_bytes_per_s) << read.working_set_bytes;
+    }
+  }
+}
+
 // Of groups beside each other, of one while others wait, and of all; where each rank has a core,
 // sums between products are known well enough.
 TEST(HostProbeTest, SumsOfRanksThatShareCoresAreMeasuredInSteps) {

@@ -15,20 +15,20 @@ using topology::DeviceRates;
 TEST(MeanRatesTest, IsOfEveryPoint) {
   constexpr absl::Duration kStep = absl::Microseconds(2), kLayer = absl::Microseconds(6);
   const DeviceRates first = {.origin = topology::Origin::kMeasured,
-                             .reads = {{1 << 20, 9, 4}, {1 << 22, 3, 6}},
+                             .reads = {{1 << 20, 9, 4, 2, 0.25}, {1 << 22, 3, 6}},
                              .products = {{DType::kF32, 1 << 20, 1, 10}},
                              .overheads = {{1, kStep, kLayer}},
                              .spread = 0.1,
                              .attention = {{8, 100, 30, 1 << 20}},
                              .passed_values_per_s = 50};
   const DeviceRates second = {.origin = topology::Origin::kMeasured,
-                              .reads = {{1 << 20, 1, 12}, {1 << 22, 1, 3}},
+                              .reads = {{1 << 20, 1, 12, 6, 1}, {1 << 22, 1, 3}},
                               .products = {{DType::kF32, 1 << 20, 1, 40}},
                               .overheads = {{1, 2 * kStep, 2 * kLayer}},
                               .spread = 0.4,
                               .attention = {{8, 300, 0, 1 << 20}}};
   const DeviceRates mean = {.origin = topology::Origin::kMeasured,
-                            .reads = {{1 << 20, 9, 6}, {1 << 22, 4, 4}},
+                            .reads = {{1 << 20, 9, 6, 3, 0.4375}, {1 << 22, 4, 4}},
                             .products = {{DType::kF32, 1 << 20, 1, 16}},
                             .overheads = {{1, 1.5 * kStep, 1.5 * kLayer}},
                             .spread = 0.4,
@@ -46,6 +46,9 @@ TEST(MeanRatesTest, IsOfEveryPoint) {
     EXPECT_EQ(got.reads[i].working_set_bytes, mean.reads[i].working_set_bytes);
     EXPECT_DOUBLE_EQ(got.reads[i].alone_bytes_per_s, mean.reads[i].alone_bytes_per_s);
     EXPECT_DOUBLE_EQ(got.reads[i].together_bytes_per_s, mean.reads[i].together_bytes_per_s);
+    EXPECT_DOUBLE_EQ(got.reads[i].behind_bytes_per_s, mean.reads[i].behind_bytes_per_s);
+    // A quarter of three parts that are missed, all of one.
+    EXPECT_DOUBLE_EQ(got.reads[i].missed_again, mean.reads[i].missed_again);
   }
   EXPECT_DOUBLE_EQ(got.products[0].operations_per_s, mean.products[0].operations_per_s);
   EXPECT_DOUBLE_EQ(got.attention[0].bytes_per_s, mean.attention[0].bytes_per_s);

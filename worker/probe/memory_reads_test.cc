@@ -68,6 +68,37 @@ TEST(TimeReadsTest, TheLargestSpreadIsTold) {
   EXPECT_GT(TimeReads({2 * kMiB, kMiB}, 1, {}, slow).spread, 0.2);
 }
 
+// Of sets in a cache each pass misses a part of what the one before has missed.
+TEST(TimeReadsBehindTest, FirstPassesAndWhatNextOnesMissAreTold) {
+  constexpr double kBeyond = 2e9, kAgain = 0.5;
+  std::vector<ReadRate> reads = {{kMiB, 8e9, 8e9},
+                                 {8 * kMiB, 6e9, 6e9},
+                                 {32 * kMiB, 2.5e9, 2.5e9},
+                                 {64 * kMiB, kBeyond, kBeyond}};
+  std::vector<int64_t> put_out;
+  int meetings = 0;
+  double missed = 0;
+  const auto pass = [&](int64_t bytes) {
+    const double held = bytes == kMiB ? 8e9 : 6e9;
+    const double of_thread = 1 / (1 / held + missed * (1 / kBeyond - 1 / held));
+    missed *= kAgain;
+    return bytes == kMiB ? of_thread : 4 * of_thread;
+  };
+  const auto others = [&](int64_t bytes) {
+    if (put_out.empty() || put_out.back() != bytes) put_out.push_back(bytes);
+    missed = 1;
+  };
+  TimeReadsBehind(4, {.meet = [&] { ++meetings; }}, pass, others, reads);
+  for (const ReadRate& read : reads) {
+    EXPECT_NEAR(read.behind_bytes_per_s, kBeyond, 1) << read.working_set_bytes;
+    // What is read little faster than beyond caches is back with no pass.
+    const bool in_cache = read.working_set_bytes <= 8 * kMiB;
+    EXPECT_NEAR(read.missed_again, in_cache ? kAgain : 1, 1e-6) << read.working_set_bytes;
+  }
+  EXPECT_EQ(meetings, 4);
+  EXPECT_THAT(put_out, ElementsAre(kMiB, 8 * kMiB));
+}
+
 TEST(ReadRatesTest, AloneAndAtOnceAreToldApart) {
   const std::vector<int64_t> sizes = {kMiB, 8 * kMiB};
   EXPECT_THAT(ReadRates(sizes, {.bytes_per_s = {9e9, 6e9}}, {.bytes_per_s = {8e9, 3e9}}),
