@@ -1,7 +1,6 @@
 #include "worker/probe/host_probe.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,6 +23,7 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/gather_strings.h"
 #include "parallel/cost/device_cost.h"
+#include "parallel/cost/stage_cost.h"
 #include "parallel/plan/plan.h"
 #include "proto/convert/machines_json.h"
 #include "topology/cpus.h"
@@ -220,10 +220,17 @@ class HostProbe {
     const double sets = cost::ShareOfCores(host_.cores, options_.threads, ranks, ranks).sets;
     if (sets == 1) return;
     Say("reads behind those of other ranks");
-    const auto others = static_cast<int64_t>(std::ceil(sets)) - 1;
+    const auto turns_of_others = [&](int64_t bytes) {
+      for (int other = 1; other < sets; ++other) {
+        const absl::Time end = absl::Now() + cost::kTurn;
+        do {
+          reads_->Pass(bytes, other * bytes);
+        } while (absl::Now() < end);
+      }
+    };
     TimeReadsBehind(
         options_.threads, Hooks(), [this](int64_t bytes) { return reads_->Pass(bytes); },
-        [&](int64_t bytes) { reads_->Pass(others * bytes, bytes); }, host_.core_rates.reads);
+        turns_of_others, host_.core_rates.reads);
   }
   absl::Status Read(const std::vector<int64_t>& sizes, int threads, const ProbeHooks& hooks,
                     TimedReads& timed) {
