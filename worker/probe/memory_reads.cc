@@ -75,7 +75,7 @@ void TimeReadsBehind(int threads, const ProbeHooks& hooks, absl::FunctionRef<dou
   const double largest = reads.back().together_bytes_per_s;
   for (topology::ReadRate& read : reads) {
     if (hooks.meet) hooks.meet();
-    read.behind_bytes_per_s = largest;
+    read.behind_bytes_per_s = std::min(largest, read.together_bytes_per_s);
     read.missed_again = 1;
     if (read.together_bytes_per_s < kLittle * largest) continue;
     const int64_t bytes = read.working_set_bytes;
