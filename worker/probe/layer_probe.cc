@@ -163,9 +163,7 @@ class LayerProbe {
     for (const DType dtype : kQuantized) add(kHalf, dtype, kRounds, kMostQuantizedAgain);
     ProbeShape large = kLargeOnCpu;
     large.layers = std::max<int64_t>(1, LargeBytes() / LayerBytes(large, DType::kBF16));
-    all.push_back({.shape = large,
-                   .decodes = {std::begin(kLargeRows), std::end(kLargeRows)},
-                   .beyond_caches = true});
+    all.push_back({.shape = large, .decodes = {std::begin(kLargeRows), std::end(kLargeRows)}});
     SKEIN_ASSIGN_OR_RETURN(std::vector<ShapeTimes> times, Time(all));
     SetOverheads(times[0], times[1]);
     SetPassing(times[narrow], times[narrow + 1]);

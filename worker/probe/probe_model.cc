@@ -64,33 +64,23 @@ absl::StatusOr<StepTime> StepTimer::Decodes(BenchModel& model, int32_t sequences
                          model.TimeStep(model.StartOrder(sequences, positions)));
   const bool is_long = !device_.is_gpu() && samples == 0 && first > kLong;
   if (hooks_.meet) hooks_.meet();
-  if (is_long) {
-    return LongDecodes(model, sequences, positions, first > kVeryLong ? 1 : kLongSamples);
-  }
-  // A GPU's first steps make graphs.
-  SKEIN_ASSIGN_OR_RETURN(first, model.TimeStep(model.DecodeOrder(sequences)));
-  if (samples == 0) samples = SamplesFor(first);
-  SKEIN_ASSIGN_OR_RETURN(std::vector<double> seconds, TimeDecodes(model, sequences, samples));
-  const Sampled sampled = Summarise(std::move(seconds));
-  return StepTime{sampled.median, positions + 4 + samples / 2.0, samples, sampled.spread};
-}
-
-absl::StatusOr<StepTime> StepTimer::LongDecodes(BenchModel& model, int32_t sequences,
-                                                int32_t positions, int samples) {
   std::vector<double> seconds;
-  for (int i = 0; i < samples; ++i) {
-    SKEIN_ASSIGN_OR_RETURN(const absl::Duration time, model.TimeStep(model.DecodeOrder(sequences)));
-    seconds.push_back(absl::ToDoubleSeconds(time));
+  if (is_long) {
+    samples = first > kVeryLong ? 1 : kLongSamples;
+    for (int i = 0; i < samples; ++i) {
+      SKEIN_ASSIGN_OR_RETURN(const absl::Duration time,
+                             model.TimeStep(model.DecodeOrder(sequences)));
+      seconds.push_back(absl::ToDoubleSeconds(time));
+    }
+  } else {
+    // A GPU's first steps make graphs.
+    SKEIN_ASSIGN_OR_RETURN(first, model.TimeStep(model.DecodeOrder(sequences)));
+    if (samples == 0) samples = SamplesFor(first);
+    SKEIN_ASSIGN_OR_RETURN(seconds, TimeDecodes(model, sequences, samples));
   }
+  const double left_out = is_long ? 1 : 4;
   const Sampled sampled = Summarise(std::move(seconds));
-  return StepTime{sampled.median, positions + 1 + samples / 2.0, samples, sampled.spread};
-}
-
-absl::StatusOr<StepTime> StepTimer::DecodesBeyondCaches(BenchModel& model, int32_t sequences) {
-  if (hooks_.meet) hooks_.meet();
-  SKEIN_ASSIGN_OR_RETURN(const absl::Duration first, model.TimeStep(model.StartOrder(sequences)));
-  if (first > kVeryLong) return StepTime{absl::ToDoubleSeconds(first), 0.5, 1};
-  return LongDecodes(model, sequences, /*positions=*/0, kLongSamples);
+  return StepTime{sampled.median, positions + left_out + samples / 2.0, samples, sampled.spread};
 }
 
 absl::StatusOr<StepTime> StepTimer::Prompt(BenchModel& model, int32_t tokens) {

@@ -67,16 +67,11 @@ class StepTimer {
   // as many as are worth it.
   absl::StatusOr<StepTime> Decodes(BenchModel& model, int32_t sequences, int32_t positions = 0,
                                    int samples = 0);
-  // On cores, of weights that caches do not keep: the first one counts where it takes long.
-  absl::StatusOr<StepTime> DecodesBeyondCaches(BenchModel& model, int32_t sequences);
   // A prompt at once.
   absl::StatusOr<StepTime> Prompt(BenchModel& model, int32_t tokens);
 
  private:
   StepTimer(BenchDevice& device, ProbeHooks hooks) : device_(device), hooks_(std::move(hooks)) {}
-  // Behind a first one, on cores.
-  static absl::StatusOr<StepTime> LongDecodes(BenchModel& model, int32_t sequences,
-                                              int32_t positions, int samples);
   int SamplesFor(absl::Duration one) const;
 
   BenchDevice& device_;

@@ -28,7 +28,11 @@ class TimedShape {
     for (size_t i = 0; i < rows_.size(); ++i) {
       const bool again = rows_[i] <= steps_.most_again;
       if (round > 0 && !again) continue;
-      SKEIN_ASSIGN_OR_RETURN(rounds_[i].emplace_back(), TimePoint(timer, i, again));
+      SKEIN_ASSIGN_OR_RETURN(
+          rounds_[i].emplace_back(),
+          i < steps_.decodes.size()
+              ? timer.Decodes(*model_, rows_[i], /*positions=*/0, again ? steps_.samples : 0)
+              : timer.Prompt(*model_, rows_[i]));
     }
     if (round + 1 == steps_.rounds) model_.reset();
     return absl::OkStatus();
@@ -47,12 +51,6 @@ class TimedShape {
   }
 
  private:
-  absl::StatusOr<StepTime> TimePoint(StepTimer& timer, size_t i, bool again) {
-    if (i >= steps_.decodes.size()) return timer.Prompt(*model_, rows_[i]);
-    if (steps_.beyond_caches) return timer.DecodesBeyondCaches(*model_, rows_[i]);
-    return timer.Decodes(*model_, rows_[i], /*positions=*/0, again ? steps_.samples : 0);
-  }
-
   TimedShape(const ShapeSteps& steps, std::unique_ptr<BenchModel> model)
       : steps_(steps), model_(std::move(model)), cost_(model_->cost()), rows_(steps.decodes) {
     rows_.insert(rows_.end(), steps.prompts.begin(), steps.prompts.end());

@@ -24,7 +24,6 @@ struct ShapeSteps {
   int samples = 0;
   // Steps of more rows are timed in the first round alone.
   int32_t most_again = INT32_MAX;
-  bool beyond_caches = false;  // where the weights are, of cores
 };
 
 struct ShapeTimes {

@@ -113,16 +113,5 @@ TEST_F(ShapeTimesTest, LongStepsHaveFewSamplesAndLeaveOneOut) {
   EXPECT_EQ(longer.context, 5 + 1 + 0.5);
 }
 
-// The same steps: no first one comes before those that count where it takes as long.
-TEST_F(ShapeTimesTest, OfWeightsBeyondCachesALongFirstStepCounts) {
-  SKEIN_ASSERT_OK_AND_ASSIGN(
-      const std::vector<ShapeTimes> times,
-      Time({{.shape = {1024, 4096, 16, 64, 1}, .decodes = {16, 256}, .beyond_caches = true}}));
-  ASSERT_EQ(times[0].points.size(), 2);
-  EXPECT_EQ(times[0].points[0].context, 1 + 1);
-  EXPECT_EQ(times[0].points[1].context, 0.5) << times[0].points[1].seconds;
-  EXPECT_EQ(meetings_, 2);
-}
-
 }  // namespace
 }  // namespace skein::worker
