@@ -93,7 +93,7 @@ void TimeReadsBehind(int threads, const ProbeHooks& hooks, absl::FunctionRef<dou
     for (int i = 0; i < kPasses; ++i) {
       missed[i] = std::max(0.0, Median(std::move(seconds[i])) - held);
     }
-    read.behind_bytes_per_s = 1 / (held + missed[0]);
+    read.behind_bytes_per_s = std::min(read.together_bytes_per_s, 1 / (held + missed[0]));
     // By least squares.
     double before = 0, again = 0;
     for (int i = 0; i + 1 < kPasses; ++i) {
