@@ -26,7 +26,8 @@ class ReadProbe {
 
   // Reads the buffer once. Returns bytes per second, all threads together.
   double Pass() { return Pass(bytes()); }
-  // Of it `bytes` behind the first `begin`, a MiB at least, both rounded down to MiB.
+  // Of it `bytes` behind the first `begin`, both rounded down to MiB, as far as it goes; 0 where
+  // that is less than a MiB.
   double Pass(int64_t bytes, int64_t begin = 0);
 
  private:

@@ -130,6 +130,7 @@ TEST(ReadProbeTest, GivesARate) {
   EXPECT_GT(rate, 50e6);
   EXPECT_LT(rate, 50e12);
   EXPECT_GT(probe.Pass(int64_t{8} << 20, /*begin=*/int64_t{60} << 20), 50e6);  // what is left
+  EXPECT_EQ(probe.Pass(int64_t{8} << 20, /*begin=*/int64_t{64} << 20), 0);
 }
 
 TEST(MeasureArithmeticTest, GivesARate) {

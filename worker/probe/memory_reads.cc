@@ -71,7 +71,7 @@ void TimeReadsBehind(int threads, const ProbeHooks& hooks, absl::FunctionRef<dou
                      absl::FunctionRef<void(int64_t)> put_out,
                      std::vector<topology::ReadRate>& reads) {
   constexpr int kPasses = 8;
-  constexpr double kLittle = 1.5;
+  constexpr double kLittle = 1.5;  // times as fast: caches hold some of the set, not most
   const double largest = reads.back().together_bytes_per_s;
   for (topology::ReadRate& read : reads) {
     if (hooks.meet) hooks.meet();

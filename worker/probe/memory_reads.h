@@ -29,7 +29,8 @@ std::vector<topology::ReadRate> ReadRates(const std::vector<int64_t>& working_se
 
 // Adds to `reads` what passes take behind those of ranks that share a core with this one, as
 // `put_out` makes them; `pass`, `threads` and meetings are as above. A set that is read little
-// faster than the largest one is back with no pass. Takes some 5 to 50 ms a working set.
+// faster than the largest one is taken to be read as slowly in all passes. Takes some 5 to 50 ms a
+// working set.
 void TimeReadsBehind(int threads, const ProbeHooks& hooks, absl::FunctionRef<double(int64_t)> pass,
                      absl::FunctionRef<void(int64_t)> put_out,
                      std::vector<topology::ReadRate>& reads);
