@@ -424,18 +424,17 @@ void DoctorMpirun() {
   EXPECT_THAT(outcome.out, HasSubstr("NCCL_SOCKET_IFNAME=nothing7 names no interface of it"));
 }
 
-// One rank stands behind others at its core, wherever that is.
+// One rank stands behind another process at a core, and may not leave it.
 void DoctorFindsASlowCore() {
   const std::string worker = NewPath("worker");
   std::ofstream(worker) << "#!/bin/sh\n"
                            "[ \"$OMPI_COMM_WORLD_RANK\" = 1 ] || exec worker/worker \"$@\"\n"
-                           "hogs=\n"
-                           "for core in $(seq \"$(nproc)\"); do\n"
-                           "  timeout 20 sh -c 'while :; do :; done' & hogs=\"$hogs $!\"\n"
-                           "done\n"
+                           "core=$(taskset -cp $$ | sed 's/.*: \\([0-9]*\\).*/\\1/')\n"
+                           "taskset -cp \"$core\" $$ >&2\n"
+                           "timeout 60 sh -c 'while :; do :; done' & hog=$!\n"
                            "nice -n 12 worker/worker \"$@\"\n"
                            "status=$?\n"
-                           "kill $hogs\n"
+                           "kill $hog\n"
                            "exit $status\n";
   chmod(worker.c_str(), 0755);
   EXPECT_THAT(Doctor("--np=3 --port=0 --worker=" + worker).out,
