@@ -29,8 +29,8 @@ constexpr int64_t kManyLayers = 9;
 // Layers of half an 8B's width, four times as many: as many keys and values, and as many weights
 // but for 0.5%.
 constexpr ProbeShape kHalfOf8B = {2048, 8064, 16, 64, 4 * kShapeOf8B.layers};
-// A 1B's: what is multiplied is beyond caches, but for the largest.
-constexpr ProbeShape kLargeOnCpu = {2048, 8192, 32, 64, 1};
+// Half an MLP of a 1B's: what is multiplied is beyond caches, but for the largest.
+constexpr ProbeShape kLargeOnCpu = {2048, 4096, 32, 64, 1};
 // Some 2, 6 and 12 MB of bf16, for models that stay in caches.
 constexpr ProbeShape kSmall = {256, 768, 4, 64, 1};
 constexpr ProbeShape kHalf = {512, 1536, 8, 64, 1};
@@ -163,7 +163,10 @@ class LayerProbe {
     for (const DType dtype : kQuantized) add(kHalf, dtype, kRounds, kMostQuantizedAgain);
     ProbeShape large = kLargeOnCpu;
     large.layers = std::max<int64_t>(1, LargeBytes() / LayerBytes(large, DType::kBF16));
-    all.push_back({.shape = large, .decodes = {std::begin(kLargeRows), std::end(kLargeRows)}});
+    all.push_back({.shape = large,
+                   .decodes = {std::begin(kLargeRows), std::end(kLargeRows)},
+                   .rounds = kRounds,
+                   .most_again = kMostAgain});
     SKEIN_ASSIGN_OR_RETURN(std::vector<ShapeTimes> times, Time(all));
     SetOverheads(times[0], times[1]);
     SetPassing(times[narrow], times[narrow + 1]);
