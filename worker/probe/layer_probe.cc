@@ -29,7 +29,7 @@ constexpr int64_t kManyLayers = 9;
 // Layers of half an 8B's width, four times as many: as many keys and values, and as many weights
 // but for 0.5%.
 constexpr ProbeShape kHalfOf8B = {2048, 8064, 16, 64, 4 * kShapeOf8B.layers};
-// Half an MLP of a 1B's: what is multiplied is beyond caches, but for the largest.
+// A 1B's layer with half its MLP: beyond caches, but for the largest.
 constexpr ProbeShape kLargeOnCpu = {2048, 4096, 32, 64, 1};
 // Some 2, 6 and 12 MB of bf16, for models that stay in caches.
 constexpr ProbeShape kSmall = {256, 768, 4, 64, 1};
