@@ -400,6 +400,7 @@ class HostProbe {
         .ranks = size,
         .device_comm = options_.device_comm};
     if (!is_gpu()) {
+      options.core_cache_bytes = host_.l2_bytes;
       const int32_t ranks = mpi_.local_size();
       const int32_t active = alone ? size : ranks / size * size;
       options.has_core = mpi_.local_rank() < MeasuringRanks();

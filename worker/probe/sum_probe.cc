@@ -1,6 +1,7 @@
 #include "worker/probe/sum_probe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -30,16 +31,36 @@ constexpr int kGpuSamples = 21;
 constexpr int kCpuSamples = 4;
 // Many enough that what a step of shards has once counts for little: its draws are exchanged.
 constexpr int64_t kGpuLayers = 8;
-constexpr int64_t kCpuLayersOfRank = 2;
+constexpr int kLeastCpuLayersOfShard = 2;
+constexpr int kMostCpuLayersOfShard = 16;  // whatever a system tells of its caches
+constexpr ProbeShape kCpuLayer = {256, 768, 8, 32, 1, 1};
 constexpr int64_t kSumsOfLayer = 2;
+constexpr int kCachesOfShard = 3;
 
-// On cores each rank has 3 MB of it: more than most cores have for themselves, and few enough that
-// those of all ranks of a core stay in what cores share.
-ProbeShape ShapeOf(const BenchDevice& device, int ranks) {
-  if (!device.is_gpu()) return {256, 768, 8, 32, kCpuLayersOfRank * ranks, 1};
+int64_t BytesOf(const ProbeShape& layer) {
+  const int64_t heads =
+      layer.heads + layer.heads / layer.queries_of_key;  // of queries, and of keys
+  return DTypeBytes(DType::kBF16,
+                    layer.hidden * (2 * heads * layer.head_dim + 3 * layer.intermediate));
+}
+
+ProbeShape ShapeOf(const BenchDevice& device, int ranks, int32_t cpu_layers_of_shard) {
+  if (!device.is_gpu()) {
+    ProbeShape shape = kCpuLayer;
+    shape.layers = cpu_layers_of_shard * ranks;
+    return shape;
+  }
   ProbeShape shape = kShapeOf8B;
   shape.layers = kGpuLayers;
   return shape;
+}
+
+// The most that a rank tells: all ranks of a model have as many layers.
+absl::StatusOr<int32_t> MostOf(comm::MpiRuntime& mpi, int32_t mine) {
+  std::vector<int32_t> all(mpi.size());
+  SKEIN_RETURN_IF_ERROR(mpi.world().AllGather(HostView(absl::MakeConstSpan(&mine, 1)),
+                                              HostView(absl::MakeSpan(all)), kHostStream));
+  return *absl::c_max_element(all);
 }
 
 // What one of so many ranks has of it.
@@ -112,13 +133,23 @@ bool CanProbeSums(int ranks) {
   return ranks > 1 && kShapeOf8B.heads / kShapeOf8B.queries_of_key % ranks == 0;
 }
 
+int32_t CpuLayersOfShard(int64_t core_cache_bytes) {
+  const double layers =
+      std::ceil(static_cast<double>(kCachesOfShard) * static_cast<double>(core_cache_bytes) /
+                static_cast<double>(BytesOf(kCpuLayer)));
+  return static_cast<int32_t>(
+      std::clamp<double>(layers, kLeastCpuLayersOfShard, kMostCpuLayersOfShard));
+}
+
 absl::StatusOr<topology::ExchangeCurve> ProbeSums(comm::MpiRuntime& mpi, BenchDevice& device,
                                                   const SumProbeOptions& options) {
   const auto& places = options.plan.ranks;
   const bool idle = std::count_if(places.begin(), places.end(), [&](const plan::RankPlan& rank) {
                       return rank.dp_rank == places[mpi.rank()].dp_rank;
                     }) != options.ranks;
-  const ProbeShape shape = ShapeOf(device, options.ranks);
+  SKEIN_ASSIGN_OR_RETURN(const int32_t cpu_layers,
+                         MostOf(mpi, CpuLayersOfShard(options.core_cache_bytes)));
+  const ProbeShape shape = ShapeOf(device, options.ranks, cpu_layers);
   const auto ranks = BenchRanks::Of(mpi, options.plan, options.device_comm);
   SKEIN_ASSIGN_OR_RETURN(const auto nobody, BenchRanks::Start({}));
   std::unique_ptr<Steps> alone, together;

@@ -6,6 +6,7 @@
 // to sum, and each of them for longer than it does alone: that is of their sums, too.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -20,6 +21,10 @@ namespace skein::worker {
 // Whether shards of so many ranks have a whole number of the model's heads.
 bool CanProbeSums(int ranks);
 
+// Of a shard on cores, of 1.7 MB each: three times what a core has of its own, which keeps none of
+// them from step to step then; 3 MB at least, 27 at most.
+int32_t CpuLayersOfShard(int64_t core_cache_bytes);
+
 struct SumProbeOptions {
   plan::Plan plan;  // of groups of shards (group_plan.h)
   int ranks = 2;    // of each group
@@ -27,6 +32,7 @@ struct SumProbeOptions {
   // take turns on one while they compute. The first rank of a host has one.
   bool has_core = true;
   double ranks_of_a_core = 1;
+  int64_t core_cache_bytes = 0;  // of a core's own cache; of all ranks the most counts
   DeviceComm device_comm = DeviceComm::kAuto;
 };
 

@@ -1,11 +1,13 @@
 #include "worker/probe/sum_probe.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/test_util.h"
 #include "gtest/gtest.h"
@@ -76,6 +78,27 @@ TEST_F(SumProbeTest, WhatTakesTurnsComputesForAsManySteps) {
     EXPECT_GT(all.times[i].time, 10 * least.times[i].time);
     EXPECT_GT(least.times[i].time, absl::ZeroDuration());
   }
+}
+
+// A step of so many more layers takes longer, and so does the probe.
+TEST_F(SumProbeTest, AsManyLayersAsTheLargestCacheAsksFor) {
+  const auto took = [&] {
+    const absl::Time begin = absl::Now();
+    Probe();
+    return absl::Now() - begin;
+  };
+  const absl::Duration few = took();
+  if (mpi_.rank() == 1) options_.core_cache_bytes = 8 << 20;
+  EXPECT_GT(took(), 2 * few);
+}
+
+TEST(CpuLayersOfShardTest, ThreeTimesACoresCache) {
+  constexpr int64_t kLayer = 2 * 256 * (4 * 256 + 3 * 768);
+  EXPECT_EQ(CpuLayersOfShard(0), 2);
+  EXPECT_EQ(CpuLayersOfShard(512 << 10), 2);
+  EXPECT_EQ(CpuLayersOfShard(kLayer), 3);
+  EXPECT_EQ(CpuLayersOfShard(2 << 20), 4);
+  EXPECT_EQ(CpuLayersOfShard(int64_t{1} << 50), 16);
 }
 
 TEST(CanProbeSumsTest, HeadsAreWhole) {
