@@ -1,7 +1,9 @@
 #include "client/launch_script.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -10,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/time/time.h"
 #include "base/printable.h"
 #include "base/status_macros.h"
 #include "base/units.h"
@@ -321,6 +324,7 @@ class Script {
                     " --layout=", of_job.ToString(), " --listen=", Address());
     // The network between hosts is the user's, as MPI's part of it, which is plain, has to be.
     absl::StrAppend(&text_, task_.tls.given() || !several_hosts() ? TlsFlags() : " --insecure");
+    AddGoal();
     for (const std::string& flag : task_.coordinator_flags) {
       absl::StrAppend(&text_, " ", Quoted(flag));
     }
@@ -329,6 +333,25 @@ class Script {
                     "# The first signal lets it finish what it has begun, the second one ends it.\n"
                     "ending=''\n"
                     "trap 'ending=1; kill \"$coordinator\" 2>/dev/null || true' INT TERM\n");
+  }
+
+  // A coordinator plans each job by itself, and judges it by this load.
+  void AddGoal() {
+    const plan::Goal usual;
+    const plan::Goal& goal = task_.goal;
+    const auto add = [&](bool differs, std::string_view flag, const auto& value) {
+      if (differs) absl::StrAppend(&text_, " ", std::string(flag), "=", value);
+    };
+    const cost::Workload& work = goal.workload;
+    add(work.prompt_tokens != usual.workload.prompt_tokens, "--prompt-tokens", work.prompt_tokens);
+    add(work.output_tokens != usual.workload.output_tokens, "--output-tokens", work.output_tokens);
+    const auto jobs = static_cast<int64_t>(jobs_.size());
+    add(work.concurrency > 0, "--concurrency", (work.concurrency + jobs - 1) / jobs);
+    add(goal.objective != usual.objective, "--objective", "latency");
+    for (const auto& [flag, limit] :
+         {std::pair("--ttft-limit", goal.ttft_limit), std::pair("--tpot-limit", goal.tpot_limit)}) {
+      if (limit) add(true, flag, absl::FormatDuration(*limit));
+    }
   }
 
   // CUDA_VISIBLE_DEVICES, which is not needed where a job has all of a host's, in its order.

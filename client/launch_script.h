@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "base/port_range.h"
 #include "base/tls/mutual_tls.h"
+#include "parallel/planner/goal.h"
 #include "parallel/planner/search.h"
 #include "topology/topology.h"
 
@@ -26,6 +27,9 @@ struct LaunchTask {
   std::string worker;
   // What the coordinator is told beside model, layout and address: "--context-length=4096".
   std::vector<std::string> coordinator_flags;
+  // Told to the coordinator where it is not what that plans for by itself; a job has its part of
+  // the requests at once. Concurrency 0: not told.
+  plan::Goal goal;
   MutualTlsFiles tls;              // of all, at the same place on every host; none: plain
   std::optional<PortRange> ports;  // none: the coordinator's own one, and free ones
   std::string interface;           // of the network between hosts; empty: all are tried

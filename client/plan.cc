@@ -144,7 +144,7 @@ absl::StatusOr<bool> PlanThisHost(const PlanFlags& flags) {
   absl::PrintF("%s: %s, %s free\n\n%s", node.host, FormatCount(node.cores, "core"),
                FormatBytes(node.memory_bytes), plan::FormatPlan(best));
   PrintRejected(planning->rejected);
-  if (!planning->pruned.empty()) absl::PrintF("\n%s\n", planning->pruned);
+  if (!planning->pruned.empty()) absl::PrintF("\n%s", ListItem(planning->pruned));
   if (!flags.gantt_file.empty()) {
     SKEIN_RETURN_IF_ERROR(DrawPlan(flags, best, machine, model->config));
   }

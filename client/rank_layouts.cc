@@ -42,9 +42,31 @@ std::string SiteName(const Topology& topology, const cost::Site& site) {
   return topology.hosts[site.host].interconnect.gpus[site.gpu].name;
 }
 
+// Of what is between devices of a host, where it is not that of what they do.
+std::string OriginOfLinks(const topology::Host& host, topology::Origin of_devices) {
+  const topology::Interconnect& all = host.interconnect;
+  const auto is_used = [&](topology::Path path) {
+    if (all.gpus.empty()) return path == topology::Path::kSelf;
+    for (size_t i = 0; i < all.gpus.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        if (all.connections[i][j].path == path) return true;
+      }
+    }
+    return false;
+  };
+  for (const auto& [path, link] : host.links) {
+    if (link.origin == of_devices || link.origin == topology::Origin::kUnknown) continue;
+    if (is_used(path)) {
+      return absl::StrCat("; links are ", topology::OriginText(link.origin, link.spread));
+    }
+  }
+  return "";
+}
+
 void PrintMachines(const Topology& topology) {
   const topology::Host& host = topology.hosts.front();
   const std::vector<topology::Gpu>& gpus = host.interconnect.gpus;
+  const topology::DeviceRates& rates = gpus.empty() ? host.core_rates : gpus.front().rates;
   std::string what = FormatCount(static_cast<int64_t>(topology.hosts.size()), "host");
   if (gpus.empty()) {
     absl::StrAppend(&what, ", ", FormatCount(host.cores, "core"), " on the first");
@@ -58,14 +80,17 @@ void PrintMachines(const Topology& topology) {
     const std::string& name = topology.fabric.name;
     absl::StrAppend(&what, "\nBetween hosts: ", name, name.empty() ? "" : ", ",
                     FormatBytesPerSecond(topology.fabric.link.bytes_per_s));
+    const topology::LinkRate& link = topology.fabric.link;
+    if (link.origin != rates.origin && link.origin != topology::Origin::kUnknown) {
+      absl::StrAppend(&what, " (", topology::OriginText(link.origin, link.spread), ")");
+    }
   }
-  const topology::DeviceRates& rates = gpus.empty() ? host.core_rates : gpus.front().rates;
   std::string origin = "as the file tells";
   if (rates.origin != topology::Origin::kUnknown) {
     origin = topology::OriginText(rates.origin, rates.spread);
   }
   if (rates.origin == topology::Origin::kModelled) absl::StrAppend(&origin, ": of datasheets");
-  absl::PrintF("%s\nRates are %s\n", what, origin);
+  absl::PrintF("%s\nRates are %s%s\n", what, origin, OriginOfLinks(host, rates.origin));
 }
 
 // That one replica is on, at most.
@@ -258,7 +283,7 @@ void Print(const Topology& topology, const std::string& model_name, const Search
     PrintBehind(result, flags);
   }
   if (flags.all || result.choices.empty()) PrintRejected(result);
-  if (!result.pruned.empty()) absl::PrintF("\n%s\n", result.pruned);
+  if (!result.pruned.empty()) absl::PrintF("\n%s", ListItem(result.pruned));
 }
 
 // The machines with the ranks of a choice, coloured by replica.
@@ -383,7 +408,8 @@ absl::StatusOr<bool> RankLayouts(RankFlags flags, const std::string& model_name,
       std::vector<std::string>& told = flags.launch.coordinator_flags;
       told.insert(told.begin(), absl::StrCat("--context-length=", flags.task.context()));
     }
-    // A coordinator is told of no load, and has one bound for replicas that may be unlike.
+    flags.launch.goal = flags.task;
+    // A coordinator has one bound for replicas that may be unlike.
     if (best.bounded) {
       const auto fewest =
           std::min_element(best.replicas.begin(), best.replicas.end(),

@@ -66,9 +66,9 @@ void ExpectSound(const Topology& topology, const model::ModelConfig& model,
   }
 }
 
-// Machines as they are sold: what a 70B gets with many and with one request. With many, shards stay
-// where NVLink or a PCIe switch connects them, and stages go over what is slow. One alone waits for
-// each read of weights, so that shards pay even over PCIe: their sums are small.
+// Machines as they are sold: what a 70B gets with many and with one request. With many, at most two
+// shards exchange over PCIe, and stages go over the rest. One alone waits for each read of weights,
+// so that shards pay even over PCIe: their sums are small (docs/adr/0038).
 TEST(SearchTest, WhatA70BGetsOnEachPreset) {
   struct Case {
     std::string preset;

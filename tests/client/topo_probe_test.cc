@@ -42,7 +42,15 @@ TEST(TopoProbeTest, PlansAreMadeOfTheJson) {
   EXPECT_EQ(alone.exit_code, 0) << alone.err;
   const Outcome plan = Skein(absl::StrCat("plan --model synthetic:llama3-1b --topology ", file));
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
-  EXPECT_THAT(plan.out, ContainsRegex("\nRates are measured ±[0-9.e+-]+%\n"));
+  EXPECT_THAT(plan.out, ContainsRegex("\nRates are measured ±[0-9.e+-]+%; links are modelled\n"));
+}
+
+// A probe of two ranks on cores may take 5 seconds; a busy host gets three times as long.
+TEST(TopoProbeTest, AProbeIsShort) {
+  const Outcome shown = Skein("topo --probe --np 2", kSkein);
+  const std::string::size_type at = shown.err.find("measured in ");
+  ASSERT_NE(at, std::string::npos) << shown.err;
+  EXPECT_LT(std::stod(shown.err.substr(at + std::string("measured in ").size())), 15) << shown.err;
 }
 
 // Those of as many ranks on cores, by both commands.

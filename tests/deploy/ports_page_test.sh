@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Each flag by which a program listens somewhere stands in docs/ports.md, and no port is a default that the page does not name.
+# Each flag by which a program listens somewhere stands in docs/ports.md, and no port is a default, or chosen by a file of deploy/,
+# that the page does not name.
 set -euo pipefail
 
 page=docs/ports.md
@@ -19,3 +20,10 @@ for help in "coordinator/coordinator" "worker/worker" "supervisor/supervisor" "c
   done < <(grep -E '^ +--' "$TEST_TMPDIR/help")
 done
 ((found >= 6)) || { echo "only $found flags were found: does --help look otherwise?" >&2 && exit 1; }
+
+# Of containers, SSH and settings.
+ports=$(grep -rhoE '(containerPort: |^ *Port |^ *(http|metrics|listen) = [^ ]*:)[0-9]+' deploy | grep -oE '[0-9]+$' | sort -u)
+for port in $ports; do
+  grep -q "\b$port\b" "$page" || { echo "$page does not name $port, which a file of deploy/ chooses" >&2 && exit 1; }
+done
+(($(wc -w <<<"$ports") >= 3)) || { echo "deploy/ chooses only these ports: $ports" >&2 && exit 1; }

@@ -177,6 +177,29 @@ void PlanPareto() {
   EXPECT_THAT(Run(kSkein, line + path).out, HasSubstr("\nsynthetic:llama3-8b, 256 at once, "));
 }
 
+// What was measured does not lend its name to links and networks that were not.
+void PlanTellsOrigins() {
+  const std::string path = NewPath("topo");
+  const auto plan = [&](const char* origin, const char* more) {
+    std::ofstream(path) << absl::StrReplaceAll(
+        R"({"hosts": [{"name": "a", "cores": 2, "memory_bytes": 4e9,
+            "core_rates": {"origin": "measured",
+                           "reads": [{"working_set_bytes": 1e6, "alone_bytes_per_s": 1e10,
+                                      "together_bytes_per_s": 1e10}],
+                           "products": [{"dtype": "BF16", "rows": 1, "operations_per_s": 1e10}]},
+            "links": [{"path": "X", "origin": "ORIGIN", "bytes_per_s": 1e9, "latency_us": 1}]}]})",
+        {{"ORIGIN", origin}});
+    const Outcome outcome =
+        Run(kSkein, absl::StrCat("plan --model=checkpoints/bard --topology=", path, " ", more));
+    EXPECT_TRUE(outcome.ok()) << outcome.err;
+    return outcome.out;
+  };
+  EXPECT_THAT(plan("measured", ""), HasSubstr("\nRates are measured\n"));
+  EXPECT_THAT(plan("modelled", ""), HasSubstr("\nRates are measured; links are modelled\n"));
+  EXPECT_THAT(plan("measured", "--nodes=2 --fabric=ethernet-10g"),
+              HasSubstr("\nBetween hosts: 10 Gb/s Ethernet, 1.2 GB/s (modelled)\n"));
+}
+
 constexpr char kEmit[] =
     "plan --model=checkpoints/bard --topology=pcie-4 --nodes=2 --layout=tp=2,pp=2,dp=2 "
     "--emit=mpirun ";
@@ -189,11 +212,18 @@ void PlanEmit() {
               AllOf(StartsWith("#!/usr/bin/env bash\n# tp=2,pp=2,dp=2: 2 jobs of "),
                     ContainsRegex(
                         "\n/.*/coordinator/coordinator .*\n  --model=/.*/checkpoints/bard "
-                        "--layout=tp=2,pp=2,dp=1 --listen=node0:50051 --insecure --max-num-seqs=3 "
-                        "--kv-dtype=int8 &\n"),
+                        "--layout=tp=2,pp=2,dp=1 --listen=node0:50051 --insecure --concurrency=128 "
+                        "--max-num-seqs=3 --kv-dtype=int8 &\n"),
                     ContainsRegex("\n  -np 4 --host node1:4 /.*/worker/worker --coordinator=")));
   EXPECT_THAT(Run(kSkein, absl::StrCat(kEmit, "--context-length=1000 --deterministic --exact")).out,
               HasSubstr(" --context-length=1000 --deterministic --exact &\n"));
+  // The load that the layout is for, of which each of two jobs has its half.
+  EXPECT_THAT(Run(kSkein, absl::StrCat(kEmit,
+                                       "--prompt-tokens=100 --output-tokens=50 --concurrency=9 "
+                                       "--objective=latency --ttft-limit=2s --tpot-limit=300ms"))
+                  .out,
+              HasSubstr(" --prompt-tokens=100 --output-tokens=50 --concurrency=5 "
+                        "--objective=latency --ttft-limit=2s --tpot-limit=300ms"));
   // A script is for what there is: nothing, where nothing fits.
   const Outcome none =
       Run(kSkein, "plan --model=checkpoints/bard --topology=pcie-4 --layout=tp=3 --emit=mpirun");
@@ -477,7 +507,7 @@ FlagCases MachinesCases() {
       {{"plan", "--interface"}, PlanInterface},
       {{"topo", "--nvlinks"}, TopoNvlinks},
       {{"topo", "--like"}, TopoLike},
-      {{"plan", "--json"}, PlanPrintsJson},
+      {{"plan", "--json"}, [] { PlanPrintsJson(), PlanTellsOrigins(); }},
       HelpCase(kSkein, "memory"),
       HelpCase(kSkein, "inspect"),
       {{"inspect", "--json"}, InspectPrintsJson},
