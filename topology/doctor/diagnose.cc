@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/units.h"
 #include "topology/doctor/exchanges.h"
 #include "topology/doctor/networks.h"
@@ -187,15 +189,19 @@ class Doctor {
     End("each stands for an address that others reach");
   }
 
-  // What a host's setting names; all that are up but loopback where there is none.
-  std::vector<InterfaceFacts> Used(const RankFacts& host, const char* setting,
-                                   bool by_prefix) const {
+  // What a host's setting names; all that are up but loopback where there is none, without what
+  // another one leaves out.
+  std::vector<InterfaceFacts> Used(const RankFacts& host, const char* setting, bool by_prefix,
+                                   const char* exclude = "") const {
     const auto found = host.settings.find(setting);
+    const auto left_out = host.settings.find(exclude);
     std::vector<InterfaceFacts> used;
     for (const InterfaceFacts& interface : host.interfaces) {
-      const bool named = found == host.settings.end()
-                             ? interface.up && !interface.loopback
-                             : IsNamed(found->second, by_prefix, interface);
+      const bool others = interface.up && !interface.loopback &&
+                          (left_out == host.settings.end() ||
+                           !IsNamed(left_out->second, /*by_prefix=*/false, interface));
+      const bool named =
+          found == host.settings.end() ? others : IsNamed(found->second, by_prefix, interface);
       if (named) used.push_back(interface);
     }
     return used;
@@ -223,6 +229,30 @@ class Doctor {
     }
   }
 
+  void Exclusion(const RankFacts& host, const char* include, const char* exclude) {
+    const auto found = host.settings.find(exclude);
+    if (found == host.settings.end() || !several()) return;
+    if (!Used(host, include, /*by_prefix=*/false, exclude).empty()) return;
+    Found(Level::kError,
+          absl::StrCat(host.host, ": ", exclude, "=", found->second,
+                       " leaves no interface by which other hosts are reached"),
+          "leave out fewer, or name those to use by the setting's _if_include");
+  }
+
+  // Where another transport than Open MPI's own ones carries messages, this one is not asked.
+  void TcpOfMpi(const RankFacts& host) {
+    const auto found = host.settings.find("OMPI_MCA_btl");
+    if (found == host.settings.end() || !several()) return;
+    const bool others = found->second.starts_with("^");
+    const std::vector<std::string> named =
+        absl::StrSplit(absl::StripPrefix(found->second, "^"), ',');
+    if ((std::find(named.begin(), named.end(), "tcp") == named.end()) == others) return;
+    Found(Level::kWarning,
+          absl::StrCat(host.host, ": OMPI_MCA_btl=", found->second,
+                       " is without tcp, by which ranks of several hosts exchange"),
+          "add tcp to it, unless UCX or libfabric carries their messages");
+  }
+
   void Network() {
     Begin("network");
     for (const RankFacts* const host : hosts_) {
@@ -230,6 +260,9 @@ class Doctor {
       Setting(*host, "OMPI_MCA_oob_tcp_if_include", false);
       Setting(*host, "PRTE_MCA_prte_if_include", false);
       Setting(*host, "NCCL_SOCKET_IFNAME", true);
+      Exclusion(*host, "OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude");
+      Exclusion(*host, "OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_oob_tcp_if_exclude");
+      TcpOfMpi(*host);
     }
     if (wrong_ > 0) return;
     if (!several()) return End("one host: ranks exchange by its memory");
@@ -237,7 +270,8 @@ class Doctor {
     std::map<std::string, std::set<std::string>> of_network;  // hosts' addresses
     for (const RankFacts* const host : hosts_) {
       std::map<std::string, std::string> own;  // the first address in each network
-      for (const InterfaceFacts& i : Used(*host, "OMPI_MCA_btl_tcp_if_include", false)) {
+      for (const InterfaceFacts& i :
+           Used(*host, "OMPI_MCA_btl_tcp_if_include", false, "OMPI_MCA_btl_tcp_if_exclude")) {
         own.emplace(NetworkOf(i), i.address);
       }
       for (const auto& [network, address] : own) {

@@ -123,6 +123,26 @@ TEST(DiagnoseTest, WhatIsWrongIsNamedAlone) {
        [](auto& r) { r[2].settings["PRTE_MCA_prte_if_include"] = "eth1"; }},
       {"network", Level::kError, "a: NCCL_SOCKET_IFNAME==eth names no interface of it",
        [](auto& r) { r[0].settings["NCCL_SOCKET_IFNAME"] = "=eth"; }},
+      {"network", Level::kError,
+       "b: OMPI_MCA_btl_tcp_if_exclude=lo,eth0 leaves no interface by which other hosts are "
+       "reached",
+       [](auto& r) { r[2].settings["OMPI_MCA_btl_tcp_if_exclude"] = "lo,eth0"; }},
+      {"network", Level::kError, "a: OMPI_MCA_oob_tcp_if_exclude=10.0.0.0/8 leaves no interface",
+       [](auto& r) { r[0].settings["OMPI_MCA_oob_tcp_if_exclude"] = "10.0.0.0/8"; }},
+      {"network", Level::kWarning, "a: OMPI_MCA_btl=self,vader is without tcp",
+       [](auto& r) { r[0].settings["OMPI_MCA_btl"] = "self,vader"; }},
+      {"network", Level::kWarning, "b: OMPI_MCA_btl=^openib,tcp is without tcp",
+       [](auto& r) { r[2].settings["OMPI_MCA_btl"] = "^openib,tcp"; }},
+      // A network that all are in, but for what one host leaves out.
+      {"network", Level::kWarning, "no network has all hosts in it",
+       [](auto& r) {
+         for (RankFacts& rank : r) {
+           rank.interfaces.push_back({"eth1", "10.9.0.1", 24, true, false});
+           rank.clock_s = 0;
+         }
+         r[2].interfaces.back() = {"eth1", "10.8.0.1", 24, true, false};
+         r[2].settings["OMPI_MCA_btl_tcp_if_exclude"] = "eth0";
+       }},
       {"network", Level::kWarning, "no network has all hosts in it",
        [](auto& r) {
          r[2].interfaces[1].address = "10.2.0.3";
@@ -277,6 +297,9 @@ TEST(DiagnoseTest, InterfacesAreNamedAsTheirReadersHaveIt) {
   EXPECT_FALSE(wrong("OMPI_MCA_btl_tcp_if_include", "10.1.0.0/24"));
   EXPECT_TRUE(wrong("OMPI_MCA_btl_tcp_if_include", "eth"));
   EXPECT_TRUE(wrong("OMPI_MCA_btl_tcp_if_include", "10.9.0.0/24"));
+  EXPECT_FALSE(wrong("OMPI_MCA_btl_tcp_if_exclude", "lo,docker0"));
+  EXPECT_FALSE(wrong("OMPI_MCA_btl", "self,vader,tcp"));
+  EXPECT_FALSE(wrong("OMPI_MCA_btl", "^openib"));
 }
 
 TEST(FactsTest, ComeBackAsTheyWere) {

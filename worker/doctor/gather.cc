@@ -181,8 +181,10 @@ RankFacts GatherFacts(const GatherOptions& options) {
   facts.open_files = LimitOf(RLIMIT_NOFILE);
   facts.interfaces = Interfaces();
   facts.own_address = AddressOf(facts.host);
-  for (const char* setting : {"OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include",
-                              "PRTE_MCA_prte_if_include", "NCCL_SOCKET_IFNAME"}) {
+  for (const char* setting :
+       {"OMPI_MCA_btl", "OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude",
+        "OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_oob_tcp_if_exclude", "PRTE_MCA_prte_if_include",
+        "NCCL_SOCKET_IFNAME"}) {
     if (const char* const value = std::getenv(setting)) facts.settings[setting] = value;
   }
   if (options.port > 0) {

@@ -100,6 +100,12 @@ TEST(GatherTest, SettingsAreThoseOfTheEnvironment) {
   setenv("PRTE_MCA_prte_if_include", "eth7", 1);
   EXPECT_EQ(GatherFacts(NoGpus()).settings.at("PRTE_MCA_prte_if_include"), "eth7");
   unsetenv("PRTE_MCA_prte_if_include");
+  for (const char* setting :
+       {"OMPI_MCA_btl", "OMPI_MCA_btl_tcp_if_exclude", "OMPI_MCA_oob_tcp_if_exclude"}) {
+    setenv(setting, "eth7", 1);
+    EXPECT_EQ(GatherFacts(NoGpus()).settings[setting], "eth7");
+    unsetenv(setting);
+  }
 }
 
 TEST(GatherTest, APortThatIsTakenIsSeen) {
