@@ -22,7 +22,7 @@ done
 ((found >= 6)) || { echo "only $found flags were found: does --help look otherwise?" >&2 && exit 1; }
 
 # Of containers, SSH and settings.
-ports=$(grep -rhoE '(containerPort: |^ *Port |^ *(http|metrics|listen) = [^ ]*:)[0-9]+' deploy | grep -oE '[0-9]+$' | sort -u)
+ports=$(grep -RhoE '(containerPort: |^ *Port |^ *(http|metrics|listen) = [^ ]*:)[0-9]+' deploy | grep -oE '[0-9]+$' | sort -u)
 for port in $ports; do
   grep -q "\b$port\b" "$page" || { echo "$page does not name $port, which a file of deploy/ chooses" >&2 && exit 1; }
 done
