@@ -1,5 +1,6 @@
 #include "worker/probe/sum_probe.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -80,12 +81,17 @@ TEST_F(SumProbeTest, WhatTakesTurnsComputesForAsManySteps) {
   }
 }
 
-// A step of so many more layers takes longer, and so does the probe.
+// A step of so many more layers takes longer, and so does the probe: fifteen layers a shard, not
+// two.
 TEST_F(SumProbeTest, AsManyLayersAsTheLargestCacheAsksFor) {
   const auto took = [&] {
-    const absl::Time begin = absl::Now();
-    Probe();
-    return absl::Now() - begin;
+    absl::Duration least = absl::InfiniteDuration();
+    for (int i = 0; i < 3; ++i) {
+      const absl::Time begin = absl::Now();
+      Probe();
+      least = std::min(least, absl::Now() - begin);
+    }
+    return least;
   };
   const absl::Duration few = took();
   if (mpi_.rank() == 1) options_.core_cache_bytes = 8 << 20;
