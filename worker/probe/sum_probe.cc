@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "kernels/ops/sizes.h"
 #include "parallel/comm/gather_strings.h"
+#include "parallel/cost/layer_work.h"
 #include "worker/bench/bench_model.h"
 #include "worker/bench/bench_ranks.h"
 #include "worker/probe/decode_times.h"
@@ -36,13 +37,6 @@ constexpr int kMostCpuLayersOfShard = 16;  // whatever a system tells of its cac
 constexpr ProbeShape kCpuLayer = {256, 768, 8, 32, 1, 1};
 constexpr int64_t kSumsOfLayer = 2;
 constexpr int kCachesOfShard = 3;
-
-int64_t BytesOf(const ProbeShape& layer) {
-  const int64_t heads =
-      layer.heads + layer.heads / layer.queries_of_key;  // of queries, and of keys
-  return DTypeBytes(DType::kBF16,
-                    layer.hidden * (2 * heads * layer.head_dim + 3 * layer.intermediate));
-}
 
 ProbeShape ShapeOf(const BenchDevice& device, int ranks, int32_t cpu_layers_of_shard) {
   if (!device.is_gpu()) {
@@ -136,7 +130,7 @@ bool CanProbeSums(int ranks) {
 int32_t CpuLayersOfShard(int64_t core_cache_bytes) {
   const double layers =
       std::ceil(static_cast<double>(kCachesOfShard) * static_cast<double>(core_cache_bytes) /
-                static_cast<double>(BytesOf(kCpuLayer)));
+                static_cast<double>(cost::LayerWeightBytes(ConfigOf(kCpuLayer, DType::kBF16), 1)));
   return static_cast<int32_t>(
       std::clamp<double>(layers, kLeastCpuLayersOfShard, kMostCpuLayersOfShard));
 }
