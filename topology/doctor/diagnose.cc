@@ -189,28 +189,10 @@ class Doctor {
     End("each stands for an address that others reach");
   }
 
-  // What a host's setting names; all that are up but loopback where there is none, without what
-  // another one leaves out.
-  std::vector<InterfaceFacts> Used(const RankFacts& host, const char* setting, bool by_prefix,
-                                   const char* exclude = "") const {
-    const auto found = host.settings.find(setting);
-    const auto left_out = host.settings.find(exclude);
-    std::vector<InterfaceFacts> used;
-    for (const InterfaceFacts& interface : host.interfaces) {
-      const bool others = interface.up && !interface.loopback &&
-                          (left_out == host.settings.end() ||
-                           !IsNamed(left_out->second, /*by_prefix=*/false, interface));
-      const bool named =
-          found == host.settings.end() ? others : IsNamed(found->second, by_prefix, interface);
-      if (named) used.push_back(interface);
-    }
-    return used;
-  }
-
   void Setting(const RankFacts& host, const char* setting, bool by_prefix) {
     const auto found = host.settings.find(setting);
     if (found == host.settings.end() || found->second.starts_with("^")) return;
-    const std::vector<InterfaceFacts> used = Used(host, setting, by_prefix);
+    const std::vector<InterfaceFacts> used = UsedInterfaces(host, setting, by_prefix);
     const std::string says = absl::StrCat(host.host, ": ", setting, "=", found->second, " names ");
     std::vector<std::string> there;
     for (const InterfaceFacts& interface : host.interfaces) {
@@ -232,7 +214,7 @@ class Doctor {
   void Exclusion(const RankFacts& host, const char* include, const char* exclude) {
     const auto found = host.settings.find(exclude);
     if (found == host.settings.end() || !several()) return;
-    if (!Used(host, include, /*by_prefix=*/false, exclude).empty()) return;
+    if (!UsedInterfaces(host, include, /*by_prefix=*/false, exclude).empty()) return;
     Found(Level::kError,
           absl::StrCat(host.host, ": ", exclude, "=", found->second,
                        " leaves no interface by which other hosts are reached"),
@@ -270,8 +252,8 @@ class Doctor {
     std::map<std::string, std::set<std::string>> of_network;  // hosts' addresses
     for (const RankFacts* const host : hosts_) {
       std::map<std::string, std::string> own;  // the first address in each network
-      for (const InterfaceFacts& i :
-           Used(*host, "OMPI_MCA_btl_tcp_if_include", false, "OMPI_MCA_btl_tcp_if_exclude")) {
+      for (const InterfaceFacts& i : UsedInterfaces(*host, "OMPI_MCA_btl_tcp_if_include", false,
+                                                    "OMPI_MCA_btl_tcp_if_exclude")) {
         own.emplace(NetworkOf(i), i.address);
       }
       for (const auto& [network, address] : own) {

@@ -53,4 +53,20 @@ bool IsNamed(std::string_view list, bool by_prefix, const InterfaceFacts& interf
   return false;
 }
 
+std::vector<InterfaceFacts> UsedInterfaces(const RankFacts& host, const std::string& setting,
+                                           bool by_prefix, const std::string& exclude) {
+  const auto named = host.settings.find(setting);
+  const auto left_out = host.settings.find(exclude);
+  std::vector<InterfaceFacts> used;
+  for (const InterfaceFacts& interface : host.interfaces) {
+    const bool is_left_out = left_out != host.settings.end() &&
+                             IsNamed(left_out->second, /*by_prefix=*/false, interface);
+    if (named == host.settings.end() ? interface.up && !interface.loopback && !is_left_out
+                                     : IsNamed(named->second, by_prefix, interface)) {
+      used.push_back(interface);
+    }
+  }
+  return used;
+}
+
 }  // namespace skein::topology
