@@ -26,7 +26,8 @@ FlagCases BenchServeCases(SharedCluster& shared);
 FlagCases ChatCases(SharedCluster& shared);
 FlagCases AdminCases(SharedCluster& shared);  // of model and drain
 FlagCases MachinesCases();                    // no cluster is asked
-FlagCases FilesCases();                       // likewise, as with the next
+FlagCases DoctorCases();                      // likewise, as with the next two
+FlagCases FilesCases();
 FlagCases BenchScaleCases();
 void RegisterServeTests();  // of `skein serve` with a file
 FlagCases ServeCases();

@@ -234,11 +234,11 @@ void CoordinatorInFile() {
 int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   SharedCluster shared;
-  RegisterFlagTests(kSkein,
-                    Concatenated({OtherCases(shared), PlanCases(), MachinesCases(), FilesCases(),
-                                  BenchScaleCases(), ServeCases(), GenerateCases(shared),
-                                  SamplingCases(shared), BenchServeCases(shared), ChatCases(shared),
-                                  AdminCases(shared), KeysCases(), ConfigCases(kSkein)}));
+  RegisterFlagTests(
+      kSkein, Concatenated({OtherCases(shared), PlanCases(), MachinesCases(), DoctorCases(),
+                            FilesCases(), BenchScaleCases(), ServeCases(), GenerateCases(shared),
+                            SamplingCases(shared), BenchServeCases(shared), ChatCases(shared),
+                            AdminCases(shared), KeysCases(), ConfigCases(kSkein)}));
   RegisterTest("skein", "CoordinatorInFile", CoordinatorInFile);
   RegisterServeTests();
   return RUN_ALL_TESTS();
